@@ -1,0 +1,32 @@
+# Every target sets up what it needs: with Python >= 3.11 and make, one command is enough.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN     = $(VENV)/bin
+STAMP   = $(VENV)/.installed
+
+.PHONY: demo test proofs check docs clean
+
+demo: $(STAMP)          ## why the project exists, in about a minute
+	$(BIN)/python examples/demo.py
+
+test: $(STAMP)          ## the tests
+	$(BIN)/python -m pytest -m "not slow" -n auto
+
+proofs: $(STAMP)        ## the long proofs
+	$(BIN)/python -m pytest -m slow
+
+check: $(STAMP) docs    ## style, types, documentation
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+docs: $(STAMP)          ## the documentation, warnings as errors
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+
+clean:
+	rm -rf $(VENV) build docs/_build src/*.egg-info .mypy_cache .pytest_cache .ruff_cache
+
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[lab,dev,docs]"
+	touch $@

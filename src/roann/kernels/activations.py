@@ -1,0 +1,71 @@
+"""The nonlinearities φ: one table, from which layers, kernels and theorems all read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+LEAK = 0.01  # slope of leaky_relu below zero, as in torch.nn.LeakyReLU
+
+
+@dataclass(frozen=True)
+class Activation:
+    """A nonlinearity with what the theorems need to know of it.
+
+    Attributes:
+        name: its name in the table.
+        code: the number the native kernel knows it by.
+        value: φ, elementwise.
+        slope: φ′ as a function of the pre-activation y. At a kink it equals torch's choice.
+        r: the largest slope, so that φ′ takes values in [0, r] (Theorems II.1 and III.1).
+        R: |φ| ≤ R if φ is bounded, else None.
+    """
+
+    name: str
+    code: int
+    value: Callable[[Tensor], Tensor]
+    slope: Callable[[Tensor], Tensor]
+    r: float
+    R: float | None
+
+
+def _tanh_slope(y: Tensor) -> Tensor:
+    return 1 - torch.tanh(y).square()
+
+
+def _sigmoid_slope(y: Tensor) -> Tensor:
+    s = torch.sigmoid(y)
+    return s * (1 - s)
+
+
+def _relu_slope(y: Tensor) -> Tensor:
+    return (y > 0).to(y.dtype)
+
+
+def _leaky_relu_slope(y: Tensor) -> Tensor:
+    return torch.where(y > 0, 1.0, LEAK).to(y.dtype)
+
+
+def _leaky_relu(y: Tensor) -> Tensor:
+    return F.leaky_relu(y, LEAK)
+
+
+def _identity(y: Tensor) -> Tensor:
+    return y
+
+
+ACTIVATIONS: dict[str, Activation] = {
+    a.name: a
+    for a in (
+        Activation("relu", 0, torch.relu, _relu_slope, 1.0, None),
+        Activation("tanh", 1, torch.tanh, _tanh_slope, 1.0, 1.0),
+        Activation("sigmoid", 2, torch.sigmoid, _sigmoid_slope, 0.25, 1.0),
+        Activation("identity", 3, _identity, torch.ones_like, 1.0, None),
+        Activation("leaky_relu", 4, _leaky_relu, _leaky_relu_slope, 1.0, None),
+        Activation("softplus", 5, F.softplus, torch.sigmoid, 1.0, None),
+    )
+}

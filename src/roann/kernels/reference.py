@@ -1,0 +1,50 @@
+"""The equation, as a plain loop: the truth every other kernel is measured against.
+
+Nothing else in the package writes this equation. It is differentiable to any order, and safe
+under `torch.func`, `vmap` and any dtype or device.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from roann.kernels.activations import Activation
+from roann.kernels.linear import Linear
+from roann.kernels.problem import Problem
+
+
+def step(
+    x: Tensor,
+    drive: Tensor | None,
+    W: Tensor,
+    O: Linear,  # noqa: E741
+    alpha: Tensor,
+    phi: Activation,
+) -> Tensor:
+    """One step of Eq. (12) and (19): α φ(W x + drive) + (1 − α) O x.
+
+    `drive` is W_i u + b, in whole or in part; α multiplies from the left, entry by entry.
+    """
+    y = torch.matmul(x, W.mT)
+    if drive is not None:
+        y = y + drive
+    return alpha * phi.value(y) + (1 - alpha) * O.apply(x)
+
+
+def scan(p: Problem) -> Tensor:
+    """The states x[1] … x[T] as (T, B, N_out)."""
+    x, states = p.x0, []
+    for k in range(p.steps):
+        drive = None if p.b is None else (p.b[k] if p.b.dim() == 2 else p.b)
+        if p.u is not None and p.W_i is not None:
+            projected = torch.matmul(p.u[k], p.W_i.mT)
+            drive = projected if drive is None else projected + drive
+        W = p.W[k] if p.W.dim() == 3 else p.W
+        n = p.rows(k)
+        moving = x[:n], None if drive is None or drive.dim() == 1 else drive[:n]
+        new = step(moving[0], drive if moving[1] is None else moving[1], W, p.O.at(k),
+                   p.alpha_at(k), p.phi)
+        x = new if n == x.shape[0] else torch.cat([new, x[n:]])
+        states.append(x)
+    return torch.stack(states)
