@@ -1,0 +1,1 @@
+"""The lab: tasks, models to compare, training, figures, report. The library needs none of it."""

@@ -1,0 +1,1 @@
+"""The compared systems: one table, one row per system."""

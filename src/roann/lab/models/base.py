@@ -1,0 +1,154 @@
+"""What a compared system is, and what a model for a task is: a system and a readout head."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from itertools import chain
+from typing import ClassVar, Literal, Protocol
+
+import torch
+from torch import Tensor, nn
+
+Streams = Callable[[str], torch.Generator]
+"""From a name ("weights", "filter", "head") to the generator of that random stream of the seed."""
+
+HeadInit = Literal[
+    "normal", "uniform", "kaiming_normal", "xavier_normal", "xavier_uniform", "kaiming_uniform"
+]
+
+
+class Demand(Protocol):
+    """What a model must know of a task; every `roann.lab.tasks` task offers it."""
+
+    @property
+    def input_size(self) -> int:
+        """I."""
+
+    @property
+    def output_size(self) -> int:
+        """O."""
+
+    @property
+    def horizon(self) -> int | None:
+        """The denominator of α, None if it is the model's own depth."""
+
+    @property
+    def readout(self) -> Literal["last", "all", "none"]:
+        """Which states are read."""
+
+
+class SequenceSystem(nn.Module, ABC):
+    """A recurrent system with a flat state x of S numbers, driven by inputs u of I numbers.
+
+    x[k+1] = step(x[k], u[k+1]), output[k] = read(x[k]) of H numbers. `forward` does the whole
+    sequence at once, as fast as the system allows, and must equal the scan of `step`.
+
+    Attributes:
+        input_size: I.
+        state_size: S.
+        output_size: H, what a head reads (not the O of the task).
+        head_init: how the readout head of this system starts, a name in `heads.HEAD_INITS`.
+    """
+
+    input_size: int
+    state_size: int
+    output_size: int
+    head_init: ClassVar[HeadInit] = "uniform"
+
+    @abstractmethod
+    def forward(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """From u (T, B, I) and x[0] (B, S) to the outputs (T, B, H) and x[T] (B, S)."""
+
+    @abstractmethod
+    def step(self, x: Tensor, u: Tensor) -> Tensor:
+        """From x (…, S) and u (…, I) to the next x (…, S); plain torch, safe under torch.func."""
+
+    def read(self, x: Tensor) -> Tensor:
+        """The output (…, H) in a state (…, S): by default its first H numbers."""
+        return x[..., : self.output_size]
+
+    def initial_state(self, batch: int) -> Tensor:
+        """x[0] (B, S): zero by default."""
+        like = next(chain(self.parameters(), self.buffers())).real
+        return like.new_zeros(batch, self.state_size)
+
+    def last(self, u: Tensor, state: Tensor | None = None) -> Tensor:
+        """The output (B, H) after the whole of u.
+
+        Override it where a system can do this without keeping (or differentiating) all outputs.
+        """
+        return self.read(self.forward(u, state)[1])
+
+    def penalty(self) -> Tensor | None:
+        """A term a system adds to any task's loss (nnRNN's, for instance), or None."""
+        return None
+
+    def learning_rate_scales(self) -> dict[str, float]:
+        """Parameter name → factor on the learning rate, for those that do not take the full one."""
+        return {}
+
+    def effective_parameters(self) -> int:
+        """Degrees of freedom that are trained; override where fewer than are stored."""
+        return count_parameters(self)
+
+
+class Model(nn.Module, ABC):
+    """A model for a task: inputs to predictions. The training loop sees nothing else."""
+
+    @abstractmethod
+    def forward(self, inputs: Tensor) -> Tensor:
+        """From the inputs of a `Batch` to predictions (T, B, O) or (B, O)."""
+
+    def penalty(self) -> Tensor | None:
+        """A term to add to the loss, or None."""
+        return None
+
+    def learning_rate_scales(self) -> dict[str, float]:
+        """Parameter name (as in `named_parameters`) → factor on the learning rate."""
+        return {}
+
+    def effective_parameters(self) -> int:
+        """Degrees of freedom that are trained, the head included."""
+        return count_parameters(self)
+
+
+class SequenceModel(Model):
+    """A sequence system and its readout head.
+
+    Args:
+        system: the recurrent system; diagnostics take `model.system.step`.
+        head: from H to O.
+        readout: "last" reads x[T] only, "all" reads every state.
+    """
+
+    def __init__(
+        self, system: SequenceSystem, head: nn.Module, readout: Literal["last", "all"]
+    ) -> None:
+        super().__init__()
+        self.system = system
+        self.head = head
+        self.readout = readout
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """From u (T, B, I) to (B, O) for "last", (T, B, O) for "all"."""
+        states = self.system.last(inputs) if self.readout == "last" else self.system(inputs)[0]
+        prediction: Tensor = self.head(states)
+        return prediction
+
+    def penalty(self) -> Tensor | None:
+        """The system's."""
+        return self.system.penalty()
+
+    def learning_rate_scales(self) -> dict[str, float]:
+        """The system's, under the names of this module."""
+        return {f"system.{k}": s for k, s in self.system.learning_rate_scales().items()}
+
+    def effective_parameters(self) -> int:
+        """The system's and the head's."""
+        return self.system.effective_parameters() + count_parameters(self.head)
+
+
+def count_parameters(module: nn.Module) -> int:
+    """How many trainable numbers a module stores."""
+    return sum(p.numel() for p in module.parameters() if p.requires_grad)

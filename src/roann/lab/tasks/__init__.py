@@ -1,0 +1,1 @@
+"""The tasks: one table, one row per task."""

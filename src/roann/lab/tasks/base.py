@@ -1,0 +1,89 @@
+"""What a task is: data as a pure function of (seed, step), a loss, scores, and what to beat."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from torch import Tensor
+
+Readout = Literal["last", "all", "none"]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Inputs and what should come out.
+
+    Attributes:
+        inputs: (T, B, I) for sequences, (B, I) for feed-forward tasks.
+        targets: class indices (T, B) or (B,), or numbers (B, O).
+    """
+
+    inputs: Tensor
+    targets: Tensor
+
+    @property
+    def examples(self) -> int:
+        """B: the weight of this batch in an average over batches."""
+        return self.inputs.shape[-2]
+
+
+class Task(ABC):
+    """A task: everything the training loop must know, and nothing about any model.
+
+    Steps count updates from 0. `batch` and `evaluate_sets` draw from private streams, so any step
+    can be had at any time, in any order, in any process, with the same bits. A task is built from
+    its config and a device (``Copying(CopyingConfig(), device="cpu")``) and gives batches there.
+
+    Attributes:
+        name: its name in the table `roann.lab.tasks.TASKS`.
+        input_size: I.
+        output_size: O, the number of classes or of predicted numbers.
+        horizon: the denominator of α = ρ / horizon; None if it is the model's depth.
+        readout: which states the head reads: "last", "all", or "none" for a feed-forward task.
+        batch_size: B of a training batch.
+        epoch_steps: updates in an epoch; None where data are drawn without end.
+        trivial: the scores of a model that learnt nothing but the statistics of the targets.
+        primary: the score people look at.
+        better: whether that score should be "lower" or "higher".
+    """
+
+    name: str
+    input_size: int
+    output_size: int
+    horizon: int | None
+    readout: Readout
+    batch_size: int
+    epoch_steps: int | None
+    trivial: Mapping[str, float]
+    primary: ClassVar[str]
+    better: ClassVar[Literal["lower", "higher"]]
+
+    @abstractmethod
+    def batch(self, seed: int, step: int) -> Batch:
+        """The training batch of update `step`."""
+
+    @abstractmethod
+    def evaluate_sets(self, seed: int, step: int) -> dict[str, Iterable[Batch]]:
+        """The batches to score after `step` updates, by name of the set."""
+
+    @abstractmethod
+    def loss(self, prediction: Tensor, targets: Tensor) -> Tensor:
+        """The training loss, a scalar with a graph. Predictions are (T, B, O) or (B, O)."""
+
+    @abstractmethod
+    def scores(self, prediction: Tensor, targets: Tensor) -> dict[str, float]:
+        """The scores of one batch. Each is a mean over examples; see `mean_scores`."""
+
+
+def mean_scores(parts: Iterable[tuple[Mapping[str, float], int]]) -> dict[str, float]:
+    """The scores of a set from those of its batches, weighted by their numbers of examples."""
+    totals: dict[str, float] = {}
+    examples = 0
+    for scores, count in parts:
+        examples += count
+        for name, value in scores.items():
+            totals[name] = totals.get(name, 0.0) + value * count
+    return {name: total / examples for name, total in totals.items()}
