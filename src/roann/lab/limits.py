@@ -1,41 +1,38 @@
-"""Checks of configuration fields: each names the field, what is allowed, and what came."""
+"""Limits of configuration fields: types are strict, sizes are capped, errors are ValueErrors."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 
-MAX_WIDTH = 16_384
-MAX_LENGTH = 10_000_000
-MAX_BATCH = 1_000_000
-MAX_LAYERS = 1_000_000
+from roann._checks import choice, fail
+
+__all__ = ["LENGTH", "WIDTH", "choice", "fail", "flag", "real", "whole"]
+
+WIDTH = 16_384  # of a state, a layer or a batch
+LENGTH = 1_000_000  # of a sequence, of a depth, of a data set
 
 
-def whole(field: str, value: object, low: int, high: int) -> None:
-    """Require an integer in [low, high]."""
+def whole(field: str, value: object, low: int, high: int) -> int:
+    """`value` if it is an int in [low, high]."""
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise ValueError(f"{field} must be a whole number from {low:,} to {high:,}, got {value!r}.")
+        fail(field, f"a whole number from {low} to {high}", repr(value))
+    return value
 
 
-def real(field: str, value: object, low: float, high: float, *, open_low: bool = False) -> None:
-    """Require a finite number in [low, high], or in (low, high]."""
-    good = isinstance(value, int | float) and not isinstance(value, bool)
-    if good:
-        assert isinstance(value, int | float)
-        good = math.isfinite(value) and low <= value <= high and not (open_low and value == low)
-    if not good:
-        bracket = "(" if open_low else "["
-        raise ValueError(f"{field} must be a number in {bracket}{low:g}, {high:g}], got {value!r}.")
+def real(field: str, value: object, low: float, high: float) -> float:
+    """`value` if it is a finite number in [low, high]."""
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or not math.isfinite(value)
+        or not low <= value <= high
+    ):
+        fail(field, f"a number from {low:g} to {high:g}", repr(value))
+    return value
 
 
-def flag(field: str, value: object) -> None:
-    """Require true or false."""
+def flag(field: str, value: object) -> bool:
+    """`value` if it is true or false."""
     if not isinstance(value, bool):
-        raise ValueError(f"{field} must be true or false, got {value!r}.")
-
-
-def choice(field: str, value: object, allowed: Iterable[str]) -> None:
-    """Require one of the allowed names."""
-    names = list(allowed)
-    if value not in names:
-        raise ValueError(f"{field} must be one of {', '.join(names)}, got {value!r}.")
+        fail(field, "true or false", repr(value))
+    return value

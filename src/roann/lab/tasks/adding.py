@@ -1,0 +1,134 @@
+"""The adding problem: the sum of two marked numbers in a long noise (Section IV-B, Fig. 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+from torch.nn.functional import mse_loss
+
+from roann.lab import limits
+from roann.lab.streams import generator
+from roann.lab.tasks.base import Batch, Task
+
+Markers = Literal["paper", "urnn", "anywhere"]
+Rule = Callable[[int, int, torch.Generator], tuple[Tensor, Tensor]]
+
+
+def _halves(T: int, B: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+    first = torch.randint(T // 2, (B,), generator=rng)
+    return first, torch.randint(T // 2, T, (B,), generator=rng)
+
+
+def _equal_halves(T: int, B: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+    both = torch.randint(T // 2, (2, B), generator=rng)
+    return both[0], both[1] + T // 2
+
+
+def _anywhere(T: int, B: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+    first = torch.randint(T, (B,), generator=rng)
+    # A shift of 1 … T − 1 around the circle: uniform over the other T − 1 places.
+    return first, (first + torch.randint(1, T, (B,), generator=rng)) % T
+
+
+# A rule gives the two marked places of each sequence, counted from 0.
+MARKER_RULES: dict[str, Rule] = {
+    # One in the first ⌊T/2⌋ steps, one in the others: the paper, coRNN, LEM.
+    "paper": _halves,
+    # One in the first ⌊T/2⌋ steps, one in the next ⌊T/2⌋ (an odd T leaves its last step out): uRNN.
+    "urnn": _equal_halves,
+    # Both anywhere, without replacement: TCN.
+    "anywhere": _anywhere,
+}
+
+
+@dataclass(frozen=True)
+class AddingConfig:
+    """Settings of the adding problem.
+
+    Attributes:
+        length: T.
+        batch_size: sequences in a batch.
+        markers: how the two places are drawn; see `MARKER_RULES`.
+        eval_batches: fresh batches in an evaluation.
+    """
+
+    length: int = 200
+    batch_size: int = 50
+    markers: Markers = "paper"
+    eval_batches: int = 1
+
+    def __post_init__(self) -> None:
+        limits.whole("length", self.length, 2, limits.LENGTH)
+        limits.whole("batch_size", self.batch_size, 1, limits.WIDTH)
+        limits.choice("markers", self.markers, MARKER_RULES)
+        limits.whole("eval_batches", self.eval_batches, 1, 10_000)
+
+
+class Adding(Task):
+    """u = (a, b): a uniform in [0, 1], b zero but for two ones; predict the sum of the marked a.
+
+    Inputs are (T, B, 2), targets (B, 1), read at the last step. α = ρ / T. To predict the mean, 1,
+    leaves the variance of a sum of two uniform numbers: 1/6.
+
+    Example:
+        >>> task = Adding(AddingConfig(length=8, batch_size=3))
+        >>> batch = task.batch(seed=0, step=0)
+        >>> task.scores(task.oracle(batch.inputs), batch.targets)
+        {'mse': 0.0}
+    """
+
+    primary: ClassVar[str] = "mse"
+    better: ClassVar[Literal["lower", "higher"]] = "lower"
+
+    def __init__(self, config: AddingConfig, device: torch.device | str = "cpu") -> None:
+        self.name = "adding"
+        self.config = config
+        self.device = torch.device(device)
+        self.input_size = 2
+        self.output_size = 1
+        self.horizon = config.length
+        self.readout = "last"
+        self.batch_size = config.batch_size
+        self.epoch_steps = None
+        self.trivial = {"mse": 1 / 6}
+
+    def batch(self, seed: int, step: int) -> Batch:
+        """Fresh sequences for update `step`."""
+        return self._draw(generator(seed, "adding", "train", step))
+
+    def evaluate_sets(self, seed: int, step: int) -> dict[str, Iterable[Batch]]:
+        """Fresh sequences, never those of training."""
+        batches = (
+            self._draw(generator(seed, "adding", "eval", step, i))
+            for i in range(self.config.eval_batches)
+        )
+        return {"eval": batches}
+
+    def loss(self, prediction: Tensor, targets: Tensor) -> Tensor:
+        """The mean squared error."""
+        return mse_loss(prediction, targets)
+
+    def scores(self, prediction: Tensor, targets: Tensor) -> dict[str, float]:
+        """The mean squared error."""
+        with torch.no_grad():
+            return {"mse": float(self.loss(prediction, targets))}
+
+    def oracle(self, inputs: Tensor) -> Tensor:
+        """The perfect prediction, from the inputs alone."""
+        return (inputs[..., 0] * inputs[..., 1]).sum(0).unsqueeze(-1)
+
+    def _draw(self, rng: torch.Generator) -> Batch:
+        T, B = self.config.length, self.config.batch_size
+        a = torch.rand(T, B, generator=rng)
+        first, second = MARKER_RULES[self.config.markers](T, B, rng)
+        column = torch.arange(B)
+        inputs = torch.zeros(T, B, 2)
+        inputs[..., 0] = a
+        inputs[first, column, 1] = 1
+        inputs[second, column, 1] = 1
+        targets = (a[first, column] + a[second, column]).unsqueeze(-1)
+        return Batch(inputs.to(self.device), targets.to(self.device))

@@ -1,0 +1,153 @@
+"""Copying memory: recall S symbols after a lag of L blanks (Section IV-A, Fig. 2)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy, one_hot
+
+from roann.lab import limits
+from roann.lab.streams import generator
+from roann.lab.tasks.base import Batch, Task
+
+SYMBOLS = 8  # 1 … 8
+BLANK = 0
+MARKER = 9
+
+Layout = Literal["paper", "marker-before", "marker-through"]
+Encoding = Literal["one-hot", "scalar"]
+
+# Where the marker stands, as offsets (first, last + 1) from the first recalled step.
+LAYOUTS: dict[str, tuple[int, int | None]] = {
+    # The marker coincides with the first recalled symbol: the paper, expRNN.
+    "paper": (0, 1),
+    # One step earlier, so that a step is free to think: uRNN, FC-uRNN, SRNN.
+    "marker-before": (-1, 0),
+    # From one step earlier to the end: TCN.
+    "marker-through": (-1, None),
+}
+ENCODINGS: tuple[str, ...] = ("one-hot", "scalar")
+
+
+@dataclass(frozen=True)
+class CopyingConfig:
+    """Settings of the copying memory task.
+
+    Attributes:
+        lag: L, the number of blanks between the symbols and their recall.
+        symbols: S, how many symbols are to be recalled.
+        batch_size: sequences in a batch.
+        layout: where the marker stands; see `LAYOUTS`.
+        encoding: "one-hot" for ten inputs, "scalar" for the bare number 0 … 9 (nnRNN, TCN).
+        eval_batches: fresh batches in an evaluation.
+    """
+
+    lag: int = 400
+    symbols: int = 10
+    batch_size: int = 128
+    layout: Layout = "paper"
+    encoding: Encoding = "one-hot"
+    eval_batches: int = 1
+
+    def __post_init__(self) -> None:
+        limits.whole("lag", self.lag, 1, limits.LENGTH)
+        limits.whole("symbols", self.symbols, 1, 10_000)
+        limits.whole("batch_size", self.batch_size, 1, limits.WIDTH)
+        limits.choice("layout", self.layout, LAYOUTS)
+        limits.choice("encoding", self.encoding, ENCODINGS)
+        limits.whole("eval_batches", self.eval_batches, 1, 10_000)
+
+
+class Copying(Task):
+    """S symbols, L blanks, a marker, blanks; the answer is L + S blanks, then the S symbols.
+
+    Inputs are (L + 2S, B, 10) one-hot or (L + 2S, B, 1), targets (L + 2S, B) classes 0 … 8 with 0
+    the blank. α = ρ / (L + S). Over all steps a model that recalls nothing is right most of the
+    time, so the score to look at is the accuracy on the S recall steps.
+
+    Example:
+        >>> task = Copying(CopyingConfig(lag=12, symbols=4, batch_size=1))
+        >>> batch = task.batch(seed=0, step=0)
+        >>> task.scores(task.oracle(batch.inputs), batch.targets)["recall_accuracy"]
+        1.0
+    """
+
+    primary: ClassVar[str] = "recall_accuracy"
+    better: ClassVar[Literal["lower", "higher"]] = "higher"
+
+    def __init__(self, config: CopyingConfig, device: torch.device | str = "cpu") -> None:
+        self.name = "copying"
+        self.config = config
+        self.device = torch.device(device)
+        self.length = config.lag + 2 * config.symbols
+        self.input_size = 10 if config.encoding == "one-hot" else 1
+        self.output_size = SYMBOLS + 1
+        self.horizon = config.lag + config.symbols
+        self.readout = "all"
+        self.batch_size = config.batch_size
+        self.epoch_steps = None
+        chance = math.log(SYMBOLS)
+        self.trivial = {
+            "cross_entropy": config.symbols * chance / self.length,
+            "recall_cross_entropy": chance,
+            "recall_accuracy": 1 / SYMBOLS,
+        }
+
+    def batch(self, seed: int, step: int) -> Batch:
+        """Fresh sequences for update `step`."""
+        return self._draw(generator(seed, "copying", "train", step))
+
+    def evaluate_sets(self, seed: int, step: int) -> dict[str, Iterable[Batch]]:
+        """Fresh sequences, never those of training."""
+        batches = (
+            self._draw(generator(seed, "copying", "eval", step, i))
+            for i in range(self.config.eval_batches)
+        )
+        return {"eval": batches}
+
+    def loss(self, prediction: Tensor, targets: Tensor) -> Tensor:
+        """Cross-entropy, the mean over all steps."""
+        return cross_entropy(prediction.flatten(0, 1), targets.flatten())
+
+    def scores(self, prediction: Tensor, targets: Tensor) -> dict[str, float]:
+        """Cross-entropy over all steps and over the recall, and the accuracy of the recall."""
+        with torch.no_grad():
+            recalled, symbols = prediction[-self.config.symbols :], targets[-self.config.symbols :]
+            return {
+                "cross_entropy": float(self.loss(prediction, targets)),
+                "recall_cross_entropy": float(self.loss(recalled, symbols)),
+                "recall_accuracy": float((recalled.argmax(-1) == symbols).double().mean()),
+            }
+
+    def oracle(self, inputs: Tensor) -> Tensor:
+        """The perfect prediction, from the inputs alone: a log-probability 0 for what is right."""
+        S = self.config.symbols
+        codes = inputs.argmax(-1) if self.config.encoding == "one-hot" else inputs[..., 0].long()
+        answer = torch.full_like(codes, BLANK)
+        answer[-S:] = codes[:S]
+        return torch.where(one_hot(answer, self.output_size) > 0, 0.0, -torch.inf)
+
+    def _draw(self, rng: torch.Generator) -> Batch:
+        S, B = self.config.symbols, self.config.batch_size
+        symbols = torch.randint(1, SYMBOLS + 1, (S, B), generator=rng).to(self.device)
+        first, end = LAYOUTS[self.config.layout]
+        recall = self.length - S
+        marker = slice(recall + first, self.length if end is None else recall + end)
+        targets = torch.zeros(self.length, B, dtype=torch.long, device=self.device)
+        targets[recall:] = symbols
+        if self.config.encoding == "scalar":
+            inputs = torch.zeros(self.length, B, 1, device=self.device)
+            inputs[:S, :, 0] = symbols.float()
+            inputs[marker] = MARKER
+            return Batch(inputs, targets)
+        inputs = torch.zeros(self.length, B, MARKER + 1, device=self.device)
+        inputs[:, :, BLANK] = 1
+        inputs[:S] = one_hot(symbols, MARKER + 1).float()
+        inputs[marker, :, BLANK] = 0
+        inputs[marker, :, MARKER] = 1
+        return Batch(inputs, targets)

@@ -1,0 +1,133 @@
+"""The double moon: regression on Haykin's two half-rings (Section II-C, Fig. 1)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+from torch.nn.functional import mse_loss
+
+from roann.lab import limits
+from roann.lab.streams import generator
+from roann.lab.tasks.base import Batch, Task
+
+WINDOW = ((-20.0, 30.0), (-15.0, 20.0))  # of the paper's decision surfaces: x₁, x₂
+
+
+@dataclass(frozen=True)
+class DoubleMoonConfig:
+    """Settings of the double-moon task.
+
+    Attributes:
+        points: how many, half of them on each moon.
+        radius: of the middle line of a moon.
+        width: of a moon, measured across the ring.
+        distance: by how much the lower moon is moved down; negative values interlock the moons.
+        batch_size: points in a batch; it must divide `points`.
+        data_seed: draws the points. It is not the seed of the run, so that all runs share them.
+    """
+
+    points: int = 1000
+    radius: float = 10.0
+    width: float = 6.0
+    distance: float = -5.0
+    batch_size: int = 100
+    data_seed: int = 0
+
+    def __post_init__(self) -> None:
+        limits.whole("points", self.points, 2, limits.LENGTH)
+        limits.real("radius", self.radius, 1e-3, 1e6)
+        limits.real("width", self.width, 0, 2 * self.radius)
+        limits.real("distance", self.distance, -1e6, 1e6)
+        limits.whole("batch_size", self.batch_size, 1, self.points)
+        limits.whole("data_seed", self.data_seed, 0, 2**63 - 1)
+        if self.points % 2:
+            limits.fail("points", "an even number", self.points, "the moons share them equally")
+        if self.points % self.batch_size:
+            limits.fail("batch_size", f"a divisor of points={self.points}", self.batch_size)
+
+
+class DoubleMoon(Task):
+    """Points of the upper moon are labelled −1, those of the lower moon +1.
+
+    The upper moon is a half ring about the origin; the lower one is the upper one turned over,
+    moved right by the radius and down by `distance`. Inputs are (B, 2), targets (B, 1). The data
+    set is fixed; its order is drawn anew in every epoch. The set "eval" is all of it: the paper's
+    curves are of the training points.
+
+    Example:
+        >>> task = DoubleMoon(DoubleMoonConfig())
+        >>> batch = task.batch(seed=0, step=0)
+        >>> task.scores(task.oracle(batch.inputs), batch.targets)
+        {'mse': 0.0, 'accuracy': 1.0}
+    """
+
+    primary: ClassVar[str] = "mse"
+    better: ClassVar[Literal["lower", "higher"]] = "lower"
+
+    def __init__(self, config: DoubleMoonConfig, device: torch.device | str = "cpu") -> None:
+        self.name = "double-moon"
+        self.config = config
+        self.device = torch.device(device)
+        self.input_size = 2
+        self.output_size = 1
+        self.horizon = None
+        self.readout = "none"
+        self.batch_size = config.batch_size
+        self.epoch_steps = config.points // config.batch_size
+        self.trivial = {"mse": 1.0, "accuracy": 0.5}
+        self.points = self._draw()
+
+    def batch(self, seed: int, step: int) -> Batch:
+        """The next points in the order of this epoch."""
+        epoch, k = divmod(step, self.config.points // self.config.batch_size)
+        order = torch.randperm(
+            self.config.points, generator=generator(seed, "double-moon", "order", epoch)
+        )
+        chosen = order[k * self.batch_size : (k + 1) * self.batch_size].to(self.device)
+        return Batch(self.points.inputs[chosen], self.points.targets[chosen])
+
+    def evaluate_sets(self, seed: int, step: int) -> dict[str, Iterable[Batch]]:
+        """All the training points, whatever the step."""
+        return {"eval": [self.points]}
+
+    def loss(self, prediction: Tensor, targets: Tensor) -> Tensor:
+        """The mean squared error."""
+        return mse_loss(prediction, targets)
+
+    def scores(self, prediction: Tensor, targets: Tensor) -> dict[str, float]:
+        """The mean squared error, and the share of points on the right side of zero."""
+        with torch.no_grad():
+            return {
+                "mse": float(self.loss(prediction, targets)),
+                "accuracy": float((prediction * targets > 0).double().mean()),
+            }
+
+    def oracle(self, inputs: Tensor) -> Tensor:
+        """The label of the moon whose middle line is nearer: perfect if the moons do not touch."""
+        r, d = self.config.radius, self.config.distance
+        upper = _off_middle(inputs, r)
+        lower = _off_middle(inputs.new_tensor([r, -d]) - inputs, r)
+        return torch.where(upper < lower, -1.0, 1.0).unsqueeze(-1)
+
+    def _draw(self) -> Batch:
+        c = self.config
+        half = c.points // 2
+        rng = generator(c.data_seed, "double-moon", "points")
+        radius = c.radius + c.width * (torch.rand(c.points, generator=rng) - 0.5)
+        angle = math.pi * torch.rand(c.points, generator=rng)
+        x = torch.stack([radius * torch.cos(angle), radius * torch.sin(angle)], dim=1)
+        # The lower moon turns the upper one about the point (r/2, −d/2).
+        x[half:] = torch.tensor([c.radius, -c.distance]) - x[half:]
+        labels = torch.ones(c.points, 1)
+        labels[:half] = -1
+        return Batch(x.to(self.device), labels.to(self.device))
+
+
+def _off_middle(x: Tensor, radius: float) -> Tensor:
+    """How far points (B, 2) of the upper half plane are from the circle; infinite below."""
+    return torch.where(x[:, 1] >= 0, (x.norm(dim=-1) - radius).abs(), torch.inf)

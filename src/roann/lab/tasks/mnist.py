@@ -1,0 +1,183 @@
+"""Sequential MNIST, permuted or not: classify a digit read pixel by pixel (Section IV-C)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from roann.lab import data, limits
+from roann.lab.streams import generator
+from roann.lab.tasks.base import Batch, Task
+
+PIXELS = 784
+HELD_OUT = 10_000  # the last training images, in the split "validation"
+LINEAR_SOFTMAX_ACCURACY = 0.9265  # of a linear classifier on the pixels: the line to draw
+
+Permutation = Literal["nengo", "urnn", "nnrnn", "lmu", "bit-reversal"]
+Split = Literal["paper", "validation"]
+SPLITS: tuple[str, ...] = ("paper", "validation")
+
+
+def _drawn(seed: int) -> list[int]:
+    order: list[int] = np.random.RandomState(seed).permutation(PIXELS).tolist()
+    return order
+
+
+def _lmu() -> list[int]:
+    # NRU's code, whose data LMU took, first shuffles the 60,000 images with the same generator.
+    rng = np.random.RandomState(50)
+    rng.permutation(60_000)
+    order: list[int] = rng.permutation(PIXELS).tolist()
+    return order
+
+
+def _bit_reversal() -> list[int]:
+    # Read the ten bits of the place backwards; places beyond the image are left out.
+    reversed_bits = (int(f"{i:010b}"[::-1], 2) for i in range(1024))
+    return [i for i in reversed_bits if i < PIXELS]
+
+
+# By the name of who uses it: which pixel is shown at each time.
+PERMUTATIONS: dict[str, Callable[[], list[int]]] = {
+    "nengo": lambda: _drawn(0),  # the paper, from nengo-dl's LMU example
+    "urnn": lambda: _drawn(92916),  # uRNN, expRNN, Dilated RNN
+    "nnrnn": lambda: _drawn(1234),  # nnRNN, SRNN
+    "lmu": _lmu,  # LMU, NRU
+    "bit-reversal": _bit_reversal,  # S4
+}
+
+
+@dataclass(frozen=True)
+class SMnistConfig:
+    """Settings of sequential MNIST, pixels in reading order.
+
+    Attributes:
+        batch_size: images in a training batch; it must divide the number of training images.
+        split: "paper" trains on all 60,000 images; "validation" keeps the last 10,000 of them to
+            select by. The 10,000 test images are scored in both, as the set "test".
+        eval_batch_size: images scored at once.
+        data_dir: where the four files are; by default see `roann.lab.data.find_mnist`.
+    """
+
+    batch_size: int = 100
+    split: Split = "paper"
+    eval_batch_size: int = 1000
+    data_dir: str | None = None
+
+    def __post_init__(self) -> None:
+        limits.whole("batch_size", self.batch_size, 1, 10_000)
+        limits.choice("split", self.split, SPLITS)
+        limits.whole("eval_batch_size", self.eval_batch_size, 1, 10_000)
+        images = 60_000 if self.split == "paper" else 60_000 - HELD_OUT
+        if images % self.batch_size:
+            limits.fail("batch_size", f"a divisor of {images}", self.batch_size)
+
+
+@dataclass(frozen=True)
+class PsMnistConfig(SMnistConfig):
+    """Settings of permuted sequential MNIST.
+
+    Attributes:
+        permutation: the order of the pixels; see `PERMUTATIONS`.
+    """
+
+    permutation: Permutation = "nengo"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        limits.choice("permutation", self.permutation, PERMUTATIONS)
+
+
+class SequentialMnist(Task):
+    """784 pixels in [0, 1], one at a time, then a class 0 … 9 read from the last state.
+
+    Inputs are (784, B, 1), targets (B,). α = ρ / 784. The images are held once as bytes, already in
+    the order they are shown; a batch is turned into numbers when it is asked for. The order of the
+    images is drawn anew in every epoch.
+
+    Evaluation: the set "test" is the 10,000 test images, once per epoch, as the paper's curves are
+    drawn; with the split "validation" there is also the set "validation", the one to select by.
+    """
+
+    primary: ClassVar[str] = "accuracy"
+    better: ClassVar[Literal["lower", "higher"]] = "higher"
+
+    def __init__(self, config: SMnistConfig, device: torch.device | str = "cpu") -> None:
+        self.name = "psmnist" if isinstance(config, PsMnistConfig) else "smnist"
+        self.config = config
+        self.device = torch.device(device)
+        self.input_size = 1
+        self.output_size = 10
+        self.horizon = PIXELS
+        self.readout = "last"
+        self.batch_size = config.batch_size
+        # Chance knows the ten classes and their shares in the test set (the ones are most).
+        self.trivial = {"cross_entropy": math.log(10), "accuracy": 0.1135}
+        order = PERMUTATIONS[config.permutation]() if isinstance(config, PsMnistConfig) else None
+        images, labels, test_images, test_labels = data.load_mnist(config.data_dir)
+        kept = len(images) - (HELD_OUT if config.split == "validation" else 0)
+        self._train = self._hold(images[:kept], labels[:kept], order)
+        self._sets = {"test": self._hold(test_images, test_labels, order)}
+        if config.split == "validation":
+            held_out = self._hold(images[kept:], labels[kept:], order)
+            self._sets = {"validation": held_out, **self._sets}
+        self.epoch_steps = kept // config.batch_size
+        self._order: tuple[tuple[int, int], Tensor] | None = None
+
+    def batch(self, seed: int, step: int) -> Batch:
+        """The next images in the order of this epoch."""
+        pixels, labels = self._train
+        epoch, k = divmod(step, len(labels) // self.batch_size)
+        order = self._epoch_order(seed, epoch)
+        chosen = order[k * self.batch_size : (k + 1) * self.batch_size]
+        return _as_sequence(pixels[chosen], labels[chosen])
+
+    def evaluate_sets(self, seed: int, step: int) -> dict[str, Iterable[Batch]]:
+        """All images of the set "test", and of "validation" where there is one."""
+        return {name: self._pieces(*images) for name, images in self._sets.items()}
+
+    def loss(self, prediction: Tensor, targets: Tensor) -> Tensor:
+        """Cross-entropy."""
+        return cross_entropy(prediction, targets)
+
+    def scores(self, prediction: Tensor, targets: Tensor) -> dict[str, float]:
+        """Cross-entropy and the share of right classes."""
+        with torch.no_grad():
+            return {
+                "cross_entropy": float(self.loss(prediction, targets)),
+                "accuracy": float((prediction.argmax(-1) == targets).double().mean()),
+            }
+
+    def _hold(
+        self, images: Tensor, labels: Tensor, order: list[int] | None
+    ) -> tuple[Tensor, Tensor]:
+        pixels = images.flatten(1)
+        if order is not None:
+            pixels = pixels[:, order]
+        return pixels.to(self.device), labels.long().to(self.device)
+
+    def _epoch_order(self, seed: int, epoch: int) -> Tensor:
+        # The last order is kept: to draw 60,000 places anew for each batch would cost 1 ms.
+        key = (seed, epoch)
+        if self._order is None or self._order[0] != key:
+            rng = generator(seed, "mnist", "order", epoch)
+            order = torch.randperm(len(self._train[1]), generator=rng)
+            self._order = (key, order.to(self.device))
+        return self._order[1]
+
+    def _pieces(self, pixels: Tensor, labels: Tensor) -> Iterator[Batch]:
+        size = self.config.eval_batch_size
+        for start in range(0, len(labels), size):
+            yield _as_sequence(pixels[start : start + size], labels[start : start + size])
+
+
+def _as_sequence(pixels: Tensor, labels: Tensor) -> Batch:
+    """Bytes (B, 784) as numbers (784, B, 1) in [0, 1]."""
+    return Batch((pixels.t().contiguous().float() / 255).unsqueeze(-1), labels)
