@@ -1,0 +1,215 @@
+"""What the Jacobians do: singular values inside the theorems' interval, eigenvalues, gradients."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Circle
+from matplotlib.ticker import FuncFormatter, MultipleLocator
+
+from roann.lab.figures.style import (
+    INK,
+    MUTED,
+    Look,
+    drawn,
+    legend,
+    log_axis,
+    looks,
+    one_axes,
+    panels,
+    power_of_ten,
+)
+from roann.lab.figures.text import label_text
+
+_WIDE = 30.0
+"""|ln σ| beyond this needs a symmetric logarithmic axis to show the roa networks at all."""
+
+
+class Cloud(NamedTuple):
+    """The singular values of one input–output Jacobian, and the interval a theorem puts them in.
+
+    Attributes:
+        x: where: a number of maps L, a time lag, or a training step.
+        log_sigma: natural logarithms of the singular values.
+        lower: ln of the interval's lower end, −∞ where the theorem only says ≥ 0, None if unknown.
+        upper: ln of the interval's upper end, None if unknown.
+        vacuous: the interval holds but says nothing.
+    """
+
+    x: float
+    log_sigma: Sequence[float]
+    lower: float | None = None
+    upper: float | None = None
+    vacuous: bool = False
+
+
+@drawn
+def singular_values(
+    arms: Mapping[str, Sequence[Cloud]],
+    *,
+    xlabel: str = "number of maps L",
+    xlog: bool = True,
+    title: str | None = None,
+) -> Figure:
+    """Clouds of ln σ, one dash per singular value, with the interval of the theorem behind them.
+
+    The interval is filled where it says something, and only outlined where it is vacuous. Around
+    ln σ = 0, where gradients neither vanish nor explode, the axis is linear; if any value is far
+    away it is logarithmic beyond ±1.
+    """
+    figure, axes = one_axes()
+    axes.axhline(0.0, color=INK, linewidth=0.9, zorder=1)
+    styles = looks(arms)
+    for place, (label, clouds) in enumerate(arms.items()):
+        ordered = sorted(clouds)
+        _draw_interval(axes, label, ordered, styles[label])
+        _draw_clouds(axes, label, ordered, styles[label], place - (len(arms) - 1) / 2, xlog)
+    if xlog:
+        log_axis(axes, "x")
+    if any(abs(s) > _WIDE for clouds in arms.values() for c in clouds for s in _finite(c)):
+        axes.set_yscale("symlog", linthresh=1.0)
+        axes.yaxis.set_major_formatter(FuncFormatter(power_of_ten))
+    axes.set_xlabel(xlabel)
+    axes.set_ylabel("ln σ of the Jacobian")
+    if title:
+        axes.set_title(label_text(title))
+    legend(axes)
+    return figure
+
+
+def _finite(cloud: Cloud) -> list[float]:
+    return [s for s in cloud.log_sigma if math.isfinite(s)]
+
+
+def _draw_interval(axes: Axes, label: str, clouds: Sequence[Cloud], look: Look) -> None:
+    bounded = [c for c in clouds if c.upper is not None and math.isfinite(c.upper)]
+    if not bounded:
+        return
+    xs = [c.x for c in bounded]
+    upper = [float(c.upper) for c in bounded if c.upper is not None]
+    # A lower end of −∞ is drawn at the mirror image of the upper end: the caption says which.
+    lower = [
+        c.lower if c.lower is not None and math.isfinite(c.lower) else -abs(u)
+        for c, u in zip(bounded, upper, strict=True)
+    ]
+    name = label_text(label)
+    firm = [not c.vacuous for c in bounded]
+    if any(firm):
+        axes.fill_between(
+            xs, lower, upper, where=firm, color=look.color, alpha=0.16, linewidth=0,
+            label=f"{name}: interval of the theorem",
+        )  # fmt: skip
+    for ends in (lower, upper):
+        axes.plot(xs, ends, color=look.color, linewidth=0.9, linestyle=(0, (3, 2)), marker="_")
+    if not all(firm):
+        axes.plot(
+            [], [], color=look.color, linewidth=0.9, linestyle=(0, (3, 2)),
+            label=f"{name}: interval, vacuous",
+        )  # fmt: skip
+
+
+def _draw_clouds(
+    axes: Axes, label: str, clouds: Sequence[Cloud], look: Look, offset: float, xlog: bool
+) -> None:
+    """All dashes of an arm as one path: thousands of singular values stay a small file."""
+    xs: list[float] = []
+    ys: list[float] = []
+    positions = [c.x for c in clouds]
+    step = min((b - a for a, b in pairwise(positions)), default=1.0)
+    for cloud in clouds:
+        if xlog:
+            center = cloud.x * 1.14**offset
+            left, right = center / 1.06, center * 1.06
+        else:
+            center = cloud.x + 0.16 * step * offset
+            left, right = center - 0.07 * step, center + 0.07 * step
+        for value in _finite(cloud):
+            xs += [left, right, math.nan]
+            ys += [value, value, math.nan]
+    axes.plot(xs, ys, color=look.color, linewidth=0.9, label=label_text(label), zorder=3)
+
+
+@drawn
+def eigenvalues(
+    spectra: Mapping[str, Sequence[Sequence[float]]],
+    *,
+    radii: Mapping[str, float] | None = None,
+    title: str | None = None,
+) -> Figure:
+    """Eigenvalues in the complex plane, one panel per label, with the unit circle.
+
+    Args:
+        spectra: label → [real part, imaginary part] of each eigenvalue.
+        radii: label → 1 − α, drawn dotted where given.
+        title: above all panels.
+    """
+    figure, grid = panels(len(spectra), width=2.7, height=2.9)
+    styles = looks(spectra)
+    reach = 1.15 * max(
+        [1.0, *(abs(complex(*pair)) for pairs in spectra.values() for pair in pairs)]
+    )
+    for axes, (label, pairs) in zip(grid, spectra.items(), strict=True):
+        axes.add_patch(Circle((0, 0), 1.0, fill=False, color=MUTED, linewidth=1.0))
+        if radii and label in radii:
+            axes.add_patch(
+                Circle((0, 0), radii[label], fill=False, color=MUTED, linewidth=1.0, linestyle=":")
+            )
+        look = styles[label]
+        axes.plot(
+            [p[0] for p in pairs], [p[1] for p in pairs], linestyle="none", marker=look.marker,
+            markersize=3.2, color=look.color, alpha=0.75, markeredgewidth=0,
+        )  # fmt: skip
+        axes.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal")
+        spacing = 1.0 if reach < 4 else max(1.0, 10.0 ** math.floor(math.log10(reach)))
+        axes.xaxis.set_major_locator(MultipleLocator(spacing))
+        axes.yaxis.set_major_locator(MultipleLocator(spacing))
+        axes.set_title(label_text(label))
+        axes.set_xlabel("Re λ")
+    if grid:
+        grid[0].set_ylabel("Im λ")
+    if title:
+        figure.suptitle(label_text(title), x=0.02, ha="left", weight="bold")
+    return figure
+
+
+@drawn
+def gradient_along_time(
+    arms: Mapping[str, Sequence[float]],
+    *,
+    times: Mapping[str, Sequence[float]] | None = None,
+    title: str | None = None,
+) -> Figure:
+    """The norm of the loss's gradient with respect to the state at each time step, log scale.
+
+    A network that remembers has a flat line. Norms of exactly zero cannot be drawn on a log scale:
+    they are counted in the legend.
+
+    Args:
+        arms: label → norms, from the first step to the last.
+        times: label → the time steps of those norms; 1, 2, 3, … if not given.
+        title: above the axes.
+    """
+    figure, axes = one_axes()
+    styles = looks(arms)
+    for label, norms in arms.items():
+        at = list(times[label]) if times and label in times else list(range(1, len(norms) + 1))
+        shown = [(t, n) for t, n in zip(at, norms, strict=True) if n > 0 and math.isfinite(n)]
+        zeros = sum(1 for n in norms if n == 0)
+        name = label_text(label) + (f" (0 at {zeros} of {len(norms)})" if zeros else "")
+        look = styles[label]
+        axes.plot(
+            [t for t, _ in shown], [n for _, n in shown], color=look.color, linestyle=look.dash,
+            marker=look.marker, markersize=3.8, markevery=max(1, len(shown) // 8), label=name,
+        )  # fmt: skip
+    log_axis(axes, "y")
+    axes.set_xlabel("time step t")
+    axes.set_ylabel("‖∂loss / ∂x[t]‖")
+    if title:
+        axes.set_title(label_text(title))
+    legend(axes)
+    return figure

@@ -1,0 +1,253 @@
+"""How every figure looks: one palette, one type, one way to an SVG that is the same byte for byte.
+
+Note [Looks that survive print and colour blindness]
+    Okabe and Ito's palette, and never colour alone: each arm also has its own dash pattern and
+    marker. Yellow is left out, it is invisible on paper. The paper's colours are kept where they
+    exist: roaRNN red, LSTM green, vanilla RNN blue, the shallow network cyan.
+
+Note [No mathtext]
+    Labels come from run directories, and a stray dollar sign must not be parsed as mathematics.
+    So mathtext is off, and powers of ten and Greek letters are written in plain Unicode.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from pathlib import Path
+from typing import Any, NamedTuple, ParamSpec
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from roann.lab.figures.text import label_text
+
+P = ParamSpec("P")
+
+INK = "#1d2126"
+MUTED = "#6b727b"
+GRID = "#dde1e6"
+PAPER = "#ffffff"
+
+OKABE_ITO = {
+    "vermillion": "#d55e00",
+    "blue": "#0072b2",
+    "green": "#009e73",
+    "purple": "#cc79a7",
+    "orange": "#e69f00",
+    "sky": "#56b4e9",
+    "black": "#000000",
+}
+
+PRECISE = 1e-9
+"""Two numbers closer than this, relatively, get one tick."""
+
+
+class Look(NamedTuple):
+    """How one arm is drawn."""
+
+    color: str
+    dash: Any
+    marker: str
+
+
+_DASHES: tuple[Any, ...] = ("-", (0, (5, 1.6)), (0, (1.2, 1.4)), (0, (6, 1.6, 1.2, 1.6)))
+_MARKERS = "os^DvPX"
+_CYCLE = ("vermillion", "blue", "green", "purple", "orange", "sky", "black")
+_RESERVED = {
+    "roa-rnn": "vermillion",
+    "roa-fnn": "vermillion",
+    "vanilla-rnn": "blue",
+    "lstm": "green",
+    "eye-rnn": "purple",
+    "gru": "orange",
+    # The filters of an ablation: the paper's own, and the identity that eye-rnn uses.
+    "qr": "vermillion",
+    "identity": "purple",
+    "permutation": "blue",
+    "haar": "green",
+    "cycle": "orange",
+}
+
+_RC: Any = {
+    "axes.axisbelow": True,
+    "axes.edgecolor": MUTED,
+    "axes.facecolor": "none",
+    "axes.grid": True,
+    "axes.labelcolor": INK,
+    "axes.labelsize": 9.5,
+    "axes.linewidth": 0.7,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlecolor": INK,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 10.5,
+    "axes.titleweight": "bold",
+    "figure.constrained_layout.h_pad": 0.06,
+    "figure.constrained_layout.w_pad": 0.06,
+    "figure.facecolor": PAPER,
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 9,
+    "grid.color": GRID,
+    "grid.linewidth": 0.6,
+    "legend.edgecolor": GRID,
+    "legend.facecolor": PAPER,
+    "legend.fontsize": 8.5,
+    "legend.framealpha": 0.85,
+    "legend.handlelength": 2.6,
+    "lines.linewidth": 1.8,
+    "lines.solid_capstyle": "round",
+    "path.simplify": True,
+    "savefig.facecolor": PAPER,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "roann",
+    "text.color": INK,
+    "text.parse_math": False,
+    "xtick.color": MUTED,
+    "xtick.labelcolor": INK,
+    "xtick.labelsize": 8.5,
+    "ytick.color": MUTED,
+    "ytick.labelcolor": INK,
+    "ytick.labelsize": 8.5,
+}
+
+
+@contextmanager
+def _house_style() -> Iterator[None]:
+    with mpl.rc_context(), warnings.catch_warnings():
+        mpl.rcdefaults()
+        mpl.rcParams.update(_RC)
+        # The viewer's fonts draw the text of an SVG: what the layout font lacks is no loss.
+        warnings.filterwarnings("ignore", message=r"Glyph .* missing from font")
+        yield
+
+
+def drawn(draw: Callable[P, Figure]) -> Callable[P, Figure]:
+    """Run a figure function under the house style, whatever the user's own settings are."""
+
+    @wraps(draw)
+    def styled(*args: P.args, **kwargs: P.kwargs) -> Figure:
+        with _house_style():
+            return draw(*args, **kwargs)
+
+    return styled
+
+
+def one_axes(width: float = 5.2, height: float = 3.3) -> tuple[Figure, Axes]:
+    """A figure with one pair of axes; sizes in inches."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, figure.add_subplot()
+
+
+def panels(columns: int, width: float = 3.4, height: float = 3.0) -> tuple[Figure, list[Axes]]:
+    """A row of axes, each `width` by `height` inches."""
+    figure = Figure(figsize=(columns * width, height), layout="constrained")
+    return figure, list(figure.subplots(1, columns, squeeze=False)[0])
+
+
+def looks(labels: Iterable[str]) -> dict[str, Look]:
+    """A distinct look for every label; a label that begins with a known model's name keeps its own.
+
+    Colours come first, then dash patterns: 7 arms differ in colour, 28 in colour and dashes.
+    """
+    result: dict[str, Look] = {}
+    taken: set[tuple[str, int]] = set()
+    wanted = list(dict.fromkeys(labels))
+    # Reserved colours are given out first, so that no newcomer takes the place of a known model.
+    for label in sorted(wanted, key=lambda name: _reserved(name) is None):
+        colors = list(_CYCLE)
+        reserved = _reserved(label)
+        if reserved is not None:
+            colors.remove(reserved)
+            colors.insert(0, reserved)
+        color, turn = next(
+            (c, t) for t in range(len(wanted)) for c in colors if (c, t) not in taken
+        )
+        taken.add((color, turn))
+        place = _CYCLE.index(color)
+        result[label] = Look(
+            OKABE_ITO[color],
+            _DASHES[(place + turn) % len(_DASHES)] if place or turn else "-",
+            _MARKERS[(place + 3 * turn) % len(_MARKERS)],
+        )
+    return {label: result[label] for label in wanted}
+
+
+def _reserved(label: str) -> str | None:
+    words = label.split()
+    return _RESERVED.get(words[0].lower()) if words else None
+
+
+def legend(axes: Axes, **options: Any) -> None:
+    """A legend of everything labelled, with room to breathe and no empty box."""
+    handles, labels = axes.get_legend_handles_labels()
+    if handles:
+        axes.legend(handles, [label_text(text) for text in labels], **options)
+
+
+_SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def power_of_ten(value: float, _position: int | None = None) -> str:
+    """A tick label for a log axis: 0.01, 1, 1000, and 10⁻⁵ beyond.
+
+    Example:
+        >>> power_of_ten(0.1), power_of_ten(1e-5), power_of_ten(2e-5), power_of_ten(0.0)
+        ('0.1', '10⁻⁵', '2·10⁻⁵', '0')
+    """
+    if value == 0 or not math.isfinite(value):
+        return "0" if value == 0 else ""
+    size = abs(value)
+    sign = "−" if value < 0 else ""
+    exponent = math.floor(math.log10(size) + PRECISE)
+    if -3 <= exponent <= 3:
+        return f"{sign}{size:.6g}"
+    mantissa = size / 10.0**exponent
+    power = "10" + str(exponent).translate(_SUPERSCRIPT)
+    return sign + (power if abs(mantissa - 1) < PRECISE else f"{mantissa:.3g}·{power}")
+
+
+def log_axis(axes: Axes, which: str) -> None:
+    """Make axis `which` ("x" or "y") logarithmic, with plain Unicode labels."""
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    (axes.set_xscale if which == "x" else axes.set_yscale)("log")
+    axis.set_major_formatter(FuncFormatter(power_of_ten))
+    axis.set_minor_formatter(NullFormatter())
+    low, high = sorted(axis.get_view_interval())
+    if low > 0 and high / low < 30:
+        # Less than a decade and a half: decades alone would leave one label or none.
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+
+
+def percent_axis(axes: Axes) -> None:
+    """Label a score axis of fractions in percent."""
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.6g} %"))
+
+
+def svg_bytes(figure: Figure) -> bytes:
+    """The figure as an SVG document: no date, fixed identifiers, equal bytes for equal data."""
+    nothing: Any = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+    buffer = io.BytesIO()
+    with _house_style():
+        figure.savefig(buffer, format="svg", metadata=nothing)
+    return buffer.getvalue()
+
+
+def save(figure: Figure, path: Path) -> Path:
+    """Write the figure to `path`, as SVG or PNG by its suffix."""
+    if path.suffix == ".svg":
+        path.write_bytes(svg_bytes(figure))
+    elif path.suffix == ".png":
+        nothing: Any = {"Software": None}
+        with _house_style():
+            figure.savefig(path, format="png", dpi=160, metadata=nothing)
+    else:
+        raise ValueError(f"path must end in .svg or .png, got {path.name!r}.")
+    return path
