@@ -37,7 +37,7 @@ class Problem:
     W: Tensor
     W_i: Tensor | None
     b: Tensor | None
-    O: Linear  # noqa: E741
+    O: Linear
     alpha: Tensor
     phi: Activation
     steps: int

@@ -18,7 +18,7 @@ def step(
     x: Tensor,
     drive: Tensor | None,
     W: Tensor,
-    O: Linear,  # noqa: E741
+    O: Linear,
     alpha: Tensor,
     phi: Activation,
 ) -> Tensor:
@@ -43,8 +43,9 @@ def scan(p: Problem) -> Tensor:
         W = p.W[k] if p.W.dim() == 3 else p.W
         n = p.rows(k)
         moving = x[:n], None if drive is None or drive.dim() == 1 else drive[:n]
-        new = step(moving[0], drive if moving[1] is None else moving[1], W, p.O.at(k),
-                   p.alpha_at(k), p.phi)
+        new = step(
+            moving[0], drive if moving[1] is None else moving[1], W, p.O.at(k), p.alpha_at(k), p.phi
+        )
         x = new if n == x.shape[0] else torch.cat([new, x[n:]])
         states.append(x)
     return torch.stack(states)

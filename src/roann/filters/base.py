@@ -1,0 +1,151 @@
+"""What a filter is: fixed data, three verbs, and a form in which kernels may consume it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from roann import _checks
+from roann.kernels.linear import Dense, Gather, Linear, Rotation
+
+
+class Filter(nn.Module, ABC):
+    """Abstract: a fixed (semi-)orthogonal map O of shape (out, in).
+
+    O Oᵀ = I if out ≤ in, OᵀO = I if out ≥ in. Its data are persistent buffers, never parameters,
+    so optimisers do not see them and `state_dict` carries them.
+
+    Args:
+        out_features: rows of O.
+        in_features: columns of O; the same as the rows if not given.
+        depth: if given, a stack of that many independent filters, as a deep network needs; then
+            the verbs take and return a leading dimension of that size.
+        generator: where the randomness comes from; the global one if not given.
+        device: where the buffers live.
+        dtype: of the float buffers.
+    """
+
+    name: ClassVar[str]
+
+    def __init__(
+        self,
+        out_features: int,
+        in_features: int | None = None,
+        *,
+        depth: int | None = None,
+        generator: torch.Generator | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.out_features = _checks.size("out_features", out_features)
+        self.in_features = _checks.size(
+            "in_features", out_features if in_features is None else in_features
+        )
+        self.depth = None if depth is None else _checks.size("depth", depth)
+        dtype = torch.get_default_dtype() if dtype is None else dtype
+        if not dtype.is_floating_point:
+            _checks.fail("dtype", "a floating point dtype", dtype, error=TypeError)
+        for key, value in self._draw(_Source(generator, device)).items():
+            kind = dtype if value.is_floating_point() else value.dtype
+            self.register_buffer(key, value.to(device=device, dtype=kind))
+
+    @abstractmethod
+    def _draw(self, source: _Source) -> dict[str, Tensor]:
+        """The buffers, in float64 or as integers, on any device."""
+
+    @abstractmethod
+    def _core(self) -> Linear:
+        """The map, possibly on more coordinates than it was asked for: see `_fit`."""
+
+    @property
+    def larger(self) -> int:
+        """max(out, in): a rectangular structured filter is a corner of a square one this large."""
+        return max(self.out_features, self.in_features)
+
+    def apply(self, x: Tensor | Callable[[nn.Module], None]) -> Any:
+        """O x for x of shape (…, in).
+
+        `nn.Module.apply(fn)` has the same name; given a function, this is that method, so that
+        `model.apply(init)` goes on working for models that contain filters.
+        """
+        if not isinstance(x, Tensor):
+            return super().apply(x)
+        core = self._core()
+        return core.apply(_fit(x, self._width(core, 1)))[..., : self.out_features]
+
+    def apply_transpose(self, x: Tensor) -> Tensor:
+        """Oᵀ x for x of shape (…, out)."""
+        core = self._core()
+        return core.apply_transpose(_fit(x, self._width(core, 0)))[..., : self.in_features]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """O x, so that a filter can stand where a module is wanted."""
+        return self.apply(x)  # type: ignore[no-any-return]
+
+    def to_dense(self) -> Tensor:
+        """O as a matrix (out, in), or (depth, out, in)."""
+        return self._core().to_dense()[..., : self.out_features, : self.in_features]
+
+    def form(self) -> Linear:
+        """How a kernel may consume it: structured if it can be, else a matrix."""
+        core = self._core()
+        if isinstance(core, Gather | Rotation) and self.out_features == self.in_features:
+            return core
+        return Dense(self.to_dense())
+
+    def settings(self) -> dict[str, Any]:
+        """Arguments of its own kind, beyond the common ones."""
+        return {}
+
+    def extra_repr(self) -> str:
+        """Shape and settings."""
+        parts = [f"{self.out_features}, {self.in_features}"]
+        parts += [f"depth={self.depth}"] if self.depth is not None else []
+        return ", ".join(parts + [f"{k}={v}" for k, v in self.settings().items()])
+
+    def _width(self, core: Linear, axis: int) -> int:
+        if isinstance(core, Dense):
+            return (self.out_features, self.in_features)[axis]
+        return self.larger
+
+    def _lead(self) -> tuple[int, ...]:
+        return () if self.depth is None else (self.depth,)
+
+
+class _Source:
+    """Random numbers in float64, from one generator, wherever it lives; shapes only on meta."""
+
+    def __init__(
+        self, generator: torch.Generator | None, device: torch.device | str | None
+    ) -> None:
+        self.generator = generator
+        meta = device is not None and torch.device(device).type == "meta"
+        home = "cpu" if generator is None else generator.device
+        self.device = torch.device("meta") if meta else torch.device(home)
+
+    def uniform(self, *shape: int) -> Tensor:
+        """U(0, 1)."""
+        if self.device.type == "meta":
+            return torch.empty(shape, dtype=torch.float64, device="meta")
+        return torch.rand(shape, generator=self.generator, dtype=torch.float64, device=self.device)
+
+    def normal(self, *shape: int) -> Tensor:
+        """N(0, 1)."""
+        if self.device.type == "meta":
+            return torch.empty(shape, dtype=torch.float64, device="meta")
+        return torch.randn(shape, generator=self.generator, dtype=torch.float64, device=self.device)
+
+    def permutations(self, *shape: int) -> Tensor:
+        """A uniformly random order of the last dimension: (…, n) integers."""
+        return self.uniform(*shape).argsort(-1)
+
+
+def _fit(x: Tensor, width: int) -> Tensor:
+    """x with zeros up to `width` coordinates."""
+    return x if x.shape[-1] >= width else F.pad(x, (0, width - x.shape[-1]))

@@ -1,0 +1,98 @@
+"""Filters that only move coordinates: stored as integers, applied by gather, O(N).
+
+A rectangular one is a corner of a square permutation of max(out, in) coordinates: its first rows
+(out < in) or first columns (out > in), which is the paper's semi-permutation.
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+import torch
+from torch import Tensor
+
+from roann.filters.base import Filter, _Source
+from roann.kernels.linear import Gather, Linear
+
+
+class _Order(Filter):
+    index: Tensor
+    inverse: Tensor
+
+    def _core(self) -> Linear:
+        return Gather(self.index, self.inverse)
+
+    def _both(self, index: Tensor) -> dict[str, Tensor]:
+        index = index.expand(*self._lead(), self.larger).contiguous()
+        return {"index": index, "inverse": index.argsort(-1)}
+
+
+@final
+class Permutation(_Order):
+    r"""A uniformly random (semi-)permutation: strategy I of the paper.
+
+    .. math:: (O x)_i = x_{\pi(i)}
+
+    Args: see `Filter`.
+
+    Shape: x (…, in) gives O x (…, out).
+
+    Example:
+        >>> P = Permutation(6, generator=torch.Generator().manual_seed(0))
+        >>> x = torch.randn(6)
+        >>> bool((P.apply_transpose(P.apply(x)) == x).all())
+        True
+
+    Reference: Appendix C, Definition C.1 of the paper.
+    """
+
+    name = "permutation"
+
+    def _draw(self, source: _Source) -> dict[str, Tensor]:
+        return self._both(source.permutations(*self._lead(), self.larger))
+
+
+@final
+class Identity(_Order):
+    r"""The (semi-)identity: eyeRNN, FastRNN with fixed weights, the leaky integrator.
+
+    .. math:: O x = x
+
+    Args: see `Filter`.
+
+    Shape: x (…, in) gives O x (…, out), cut or padded with zeros.
+
+    Example:
+        >>> Identity(3).apply(torch.tensor([1.0, 2.0, 3.0]))
+        tensor([1., 2., 3.])
+
+    Reference: Section IV-D of the paper (identity versus random orthogonal).
+    """
+
+    name = "identity"
+
+    def _draw(self, source: _Source) -> dict[str, Tensor]:
+        return self._both(torch.arange(self.larger, device=source.device))
+
+
+@final
+class Cycle(_Order):
+    r"""The cyclic shift by one coordinate, whose eigenvalues are the N-th roots of unity.
+
+    .. math:: (O x)_i = x_{i-1 \bmod N}
+
+    Args: see `Filter`.
+
+    Shape: x (…, in) gives O x (…, out).
+
+    Example:
+        >>> Cycle(3).apply(torch.tensor([1.0, 2.0, 3.0]))
+        tensor([3., 1., 2.])
+
+    Reference: the shifting permutation of Rotman and Wolf's Shuffling RNN.
+    """
+
+    name = "cycle"
+
+    def _draw(self, source: _Source) -> dict[str, Tensor]:
+        return self._both(torch.arange(self.larger, device=source.device).roll(1))

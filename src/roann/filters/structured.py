@@ -1,0 +1,147 @@
+"""Filters with few numbers: plane rotations, O(N), and products of reflections, O(kN)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from roann import _checks
+from roann.filters.base import Filter, _Source
+from roann.kernels.linear import Linear, Rotation
+
+
+@final
+class Rotations(Filter):
+    r"""Random rotations of N/2 disjoint random planes, O(N) to store and apply.
+
+    .. math:: (O x)_i = \cos\theta_i\, x_i + \sin\theta_i\, x_{p(i)},
+        \quad \theta_{p(i)} = -\theta_i, \quad \theta_i \sim U(0, 2\pi)
+
+    Its eigenvalues are e^{±iθ}, spread over the circle, and its powers are the same rotations by
+    multiples of θ. With an odd number of coordinates the last one keeps or changes its sign.
+
+    Args: see `Filter`.
+
+    Shape: x (…, in) gives O x (…, out).
+
+    Example:
+        >>> O = Rotations(6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        >>> x = torch.ones(6, dtype=torch.float64)
+        >>> bool((O.apply(x).norm() - x.norm()).abs() < 1e-14)
+        True
+
+    Reference: an O(N) member of the family of Section II-C of the paper.
+    """
+
+    name = "rotations"
+    angle: Tensor
+    partner: Tensor
+
+    def _draw(self, source: _Source) -> dict[str, Tensor]:
+        n, half = self.larger, self.larger // 2
+        order = source.permutations(*self._lead(), n)
+        theta = 2 * math.pi * source.uniform(*self._lead(), half)
+        first, second, rest = order[..., :half], order[..., half : 2 * half], order[..., 2 * half :]
+        sign = math.pi * (source.uniform(*self._lead(), n - 2 * half) < 0.5).to(torch.float64)
+        partner = torch.cat([second, first, rest], -1).gather(-1, order.argsort(-1))
+        angle = torch.cat([theta, -theta, sign], -1).gather(-1, order.argsort(-1))
+        return {"angle": angle, "partner": partner}
+
+    def _core(self) -> Linear:
+        return self.turned(torch.ones((), dtype=self.angle.dtype, device=self.angle.device))
+
+    def turned(self, power: Tensor) -> Rotation:
+        """O raised to a real power, exactly: every angle times `power`, of shape () or (T, 1)."""
+        angle = self.angle * power
+        # A lone coordinate is its own partner; cos π = −1 is then its sign, and it has no sin.
+        alone = self.partner == torch.arange(self.larger, device=self.partner.device)
+        sin = torch.where(alone, 0.0, torch.sin(angle)).to(angle.dtype)
+        return Rotation(torch.cos(angle), sin, self.partner.expand(angle.shape))
+
+
+@dataclass(frozen=True)
+class _Reflections(Linear):
+    """H_1 H_2 … H_k with H = I − 2 v vᵀ, for unit v: vectors (k, N), or (T, k, N)."""
+
+    vectors: Tensor
+
+    @property
+    def stacked(self) -> bool:
+        return self.vectors.dim() == 3
+
+    def _reflect(self, x: Tensor, order: range) -> Tensor:
+        for j in order:
+            v = self.vectors[..., j, :]
+            if self.stacked:
+                v = v.reshape(v.shape[0], *(1,) * (x.dim() - 2), v.shape[-1])
+            x = x - 2 * (x * v).sum(-1, keepdim=True) * v
+        return x
+
+    def apply(self, x: Tensor) -> Tensor:
+        return self._reflect(x, range(self.vectors.shape[-2] - 1, -1, -1))
+
+    def apply_transpose(self, x: Tensor) -> Tensor:
+        return self._reflect(x, range(self.vectors.shape[-2]))
+
+    def to_dense(self) -> Tensor:
+        *lead, _, N = self.vectors.shape
+        eye = torch.eye(N, dtype=self.vectors.dtype, device=self.vectors.device)
+        return self.apply_transpose(eye.expand(*lead, N, N))
+
+
+@final
+class Householder(Filter):
+    r"""A product of k reflections in uniformly random directions, O(kN) to store and apply.
+
+    .. math:: O = H_1 \cdots H_k, \quad H_j = I - 2 v_j v_j^T, \quad \lVert v_j \rVert = 1
+
+    Args:
+        reflections: k, at least 1; further arguments as in `Filter`.
+
+    Shape: x (…, in) gives O x (…, out).
+
+    Example:
+        >>> O = Householder(4, reflections=1, generator=torch.Generator().manual_seed(0))
+        >>> bool((O.to_dense().trace() - 2).abs() < 1e-6)  # one eigenvalue −1, three +1
+        True
+
+    Reference: an O(kN) member of the family of Section II-C of the paper.
+    """
+
+    name = "householder"
+    vectors: Tensor
+
+    def __init__(
+        self,
+        out_features: int,
+        in_features: int | None = None,
+        *,
+        reflections: int = 8,
+        depth: int | None = None,
+        generator: torch.Generator | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        self._reflections = _checks.size("reflections", reflections)
+        super().__init__(
+            out_features,
+            in_features,
+            depth=depth,
+            generator=generator,
+            device=device,
+            dtype=dtype,
+        )
+
+    def _draw(self, source: _Source) -> dict[str, Tensor]:
+        v = source.normal(*self._lead(), self._reflections, self.larger)
+        return {"vectors": v / torch.linalg.vector_norm(v, dim=-1, keepdim=True)}
+
+    def _core(self) -> Linear:
+        return _Reflections(self.vectors)
+
+    def settings(self) -> dict[str, Any]:
+        return {"reflections": self._reflections}

@@ -1,0 +1,225 @@
+"""The corridor: one step and one scan of a random orthogonal additive network, without state.
+
+`roa_step` and `roa_scan` take tensors and a filter, check them, pick a kernel, and return.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from roann import _checks
+from roann.kernels import fused, reference
+from roann.kernels.activations import ACTIVATIONS
+from roann.kernels.linear import Dense, Linear
+from roann.kernels.memory import MEMORIES
+from roann.kernels.problem import Kernel, Problem
+from roann.kernels.scan import scan, tensors_of
+
+BACKENDS = ("auto", "reference", "fused", "native")
+
+
+@runtime_checkable
+class HasForm(Protocol):
+    """Anything that can say how a kernel may multiply by it, such as `roann.filters.Filter`."""
+
+    def form(self) -> Linear:
+        """The filter as a kernel consumes it."""
+        ...
+
+
+Orthogonal = Tensor | Linear | HasForm
+
+
+def roa_step(
+    x: Tensor,
+    W: Tensor,
+    O: Orthogonal,
+    alpha: float | Tensor,
+    *,
+    u: Tensor | None = None,
+    W_i: Tensor | None = None,
+    b: Tensor | None = None,
+    nonlinearity: str = "relu",
+) -> Tensor:
+    r"""One step of a random orthogonal additive network.
+
+    .. math:: x' = \alpha\, \phi(W x + W_i u + b) + (1 - \alpha)\, O x
+
+    Args:
+        x: the state x.
+        W: the weights W.
+        O: the filter O: a matrix, or a filter of `roann.filters`.
+        alpha: α, a number or one per neuron.
+        u: the input u, with `W_i`.
+        W_i: the input weights W_i.
+        b: the bias b.
+        nonlinearity: the name of φ.
+
+    Shape:
+        x (…, N_in), u (…, I), W and O (N_out, N_in), W_i (N_out, I), b and alpha (N_out,);
+        the result is (…, N_out).
+
+    Example:
+        >>> x, O = torch.randn(3, 4), torch.eye(4)
+        >>> W = torch.zeros(4, 4)
+        >>> step = roa_step(x, W, O, 0.25)
+        >>> float((step - 0.75 * x).abs().max())
+        0.0
+
+    Reference: Eq. (12) and (19) of the paper.
+    """
+    phi = ACTIVATIONS[_checks.choice("nonlinearity", nonlinearity, ACTIVATIONS)]
+    drive = b
+    if u is not None and W_i is not None:
+        projected = torch.matmul(u, W_i.mT)
+        drive = projected if b is None else projected + b
+    a = alpha if isinstance(alpha, Tensor) else torch.as_tensor(alpha, dtype=x.dtype)
+    return reference.step(x, drive, W, _form(O, x), a, phi)
+
+
+@torch.compiler.disable  # one opaque call: a traced loop would become a graph of T nodes
+def roa_scan(
+    x0: Tensor,
+    W: Tensor,
+    O: Orthogonal,
+    alpha: float | Tensor,
+    *,
+    u: Tensor | None = None,
+    W_i: Tensor | None = None,
+    b: Tensor | None = None,
+    nonlinearity: str = "relu",
+    steps: int | None = None,
+    batch_sizes: tuple[int, ...] | None = None,
+    backend: str = "auto",
+    memory: str = "store",
+    last_only: bool = False,
+) -> tuple[Tensor | None, Tensor]:
+    r"""All states of a random orthogonal additive network over time or depth.
+
+    .. math:: x_{k+1} = \alpha\, \phi(W x_k + W_i u_{k+1} + b) + (1 - \alpha)\, O x_k
+
+    A leading dimension T on W, b, O or alpha means one per step (depth); without it they are
+    shared by all steps (time).
+
+    Args:
+        x0: the first state.
+        W: the weights W.
+        O: the filter O: a matrix, or a filter of `roann.filters`.
+        alpha: α, a number, one per neuron, or one (or one per neuron) for each step.
+        u: the inputs u, with `W_i`.
+        W_i: the input weights W_i.
+        b: the bias b.
+        nonlinearity: the name of φ.
+        steps: T, where neither u nor W tells.
+        batch_sizes: how many rows (the first ones) still move at each step.
+        backend: "auto", "reference" (the plain loop), "fused" (torch, own adjoint) or "native".
+        memory: "store", "checkpoint" (O(√T)) or "reversible" (O(1)): what backward is given.
+        last_only: return None in place of the states; no (T, B, N) array need exist.
+
+    Shape:
+        x0 (B, N); u (T, B, I); W and O (N, N) or (T, N, N); W_i (N, I); b (N,) or (T, N);
+        alpha (), (N,), (T, 1) or (T, N). Returns the states (T, B, N) and the last one (B, N).
+
+    Example:
+        >>> x0 = torch.randn(2, 3)
+        >>> states, last = roa_scan(x0, torch.randn(3, 3), torch.eye(3), 0.0, steps=5)
+        >>> float((last - x0).abs().max())  # alpha = 0: a pure isometry
+        0.0
+
+    Reference: Eq. (12) and (19) of the paper.
+    """
+    phi = ACTIVATIONS[_checks.choice("nonlinearity", nonlinearity, ACTIVATIONS)]
+    _checks.choice("backend", backend, BACKENDS)
+    remember = MEMORIES[_checks.choice("memory", memory, MEMORIES)]
+    if torch.is_autocast_enabled(x0.device.type):
+        # The state must not be rounded T times: under autocast the scan runs in full precision.
+        x0, W, u, W_i, b = (None if t is None else _full(t) for t in (x0, W, u, W_i, b))  # type: ignore[assignment]
+        with torch.autocast(x0.device.type, enabled=False):
+            return roa_scan(
+                x0, W, O, alpha, u=u, W_i=W_i, b=b, nonlinearity=nonlinearity, steps=steps,
+                batch_sizes=batch_sizes, backend=backend, memory=memory, last_only=last_only,
+            )  # fmt: skip
+    a = (
+        alpha
+        if isinstance(alpha, Tensor)
+        else torch.tensor(alpha, dtype=x0.dtype, device=x0.device)
+    )
+    T = _steps(u, W, b, steps)
+    p = Problem(x0, u, W, W_i, b, _form(O, x0), a.to(x0.dtype), phi, T, batch_sizes)
+    if _plain(p, backend):
+        states = reference.scan(p)
+        return None if last_only else states, states[-1]
+    kernel = _kernel(p, backend)
+    p = _expanded(p)
+    tensors = [t for t in tensors_of(p) if t is not None]
+    if not torch.is_grad_enabled() or not any(t.requires_grad for t in tensors):
+        if last_only:
+            _, last, _, _ = MEMORIES["checkpoint"].forward(kernel, p, True)
+            return None, last
+        states, _ = kernel.forward(p, False)
+        return states, states[-1]
+    return scan(kernel, remember, p, last_only)
+
+
+def _full(t: Tensor) -> Tensor:
+    return t.float() if t.dtype in (torch.float16, torch.bfloat16) else t
+
+
+def _form(O: Orthogonal, x: Tensor) -> Linear:
+    """O as a kernel consumes it, in the dtype of x."""
+    form = Dense(O) if isinstance(O, Tensor) else O if isinstance(O, Linear) else O.form()
+    return form.with_tensors(
+        tuple(t.to(x.dtype) if t.is_floating_point() else t for t in form.tensors())
+    )
+
+
+def _steps(u: Tensor | None, W: Tensor, b: Tensor | None, steps: int | None) -> int:
+    found = {
+        "u": None if u is None else u.shape[0],
+        "W": W.shape[0] if W.dim() == 3 else None,
+        "b": b.shape[0] if b is not None and b.dim() == 2 else None,
+        "steps": steps,
+    }
+    lengths = {n for n in found.values() if n is not None}
+    if len(lengths) != 1 or min(lengths) < 1:
+        said = {k: v for k, v in found.items() if v is not None}
+        _checks.fail("steps", "one length of at least 1 from u, W, b or steps", said or "none")
+    return lengths.pop()
+
+
+def _expanded(p: Problem) -> Problem:
+    """Kernels take u with its own batch; contiguous, since they read it row by row."""
+    return p if p.u is None else replace(p, u=p.u.contiguous())
+
+
+def _transformed(t: Tensor) -> bool:
+    return torch._C._functorch.is_functorch_wrapped_tensor(t)
+
+
+def _plain(p: Problem, backend: str) -> bool:
+    """Whether only the plain loop can serve: function transforms, forward mode, a learned O."""
+    if backend == "reference":
+        return True
+    tensors = [t for t in tensors_of(p) if t is not None]
+    needs_loop = (
+        any(_transformed(t) for t in tensors)
+        or torch.autograd.forward_ad._current_level >= 0
+        or any(t.requires_grad for t in p.O.tensors())
+        or p.x0.is_meta
+    )
+    if needs_loop and backend != "auto":
+        _checks.fail(
+            "backend",
+            "'auto' or 'reference' under torch.func, forward-mode or with a learned O",
+            repr(backend),
+            error=RuntimeError,
+        )
+    return needs_loop
+
+
+def _kernel(p: Problem, backend: str) -> Kernel:
+    return fused

@@ -1,0 +1,294 @@
+"""What a scan remembers between its forward and its backward pass.
+
+store        the states and the slopes: two (T, B, N) arrays, no extra work.
+checkpoint   every √T-th state: exact, O(√T) memory, one more forward pass.
+reversible   a fixed number of states: O(1) memory in T. Each state is found again from the next.
+
+Note [Undoing a step]
+    x[k+1] = α φ(W x + c) + (1 − α) O x is solved for x by iterating
+    x ← Oᵀ(x[k+1] − α φ(W x + c)) / (1 − α), a contraction with factor q = α r ‖W‖ / (1 − α).
+    q < 1 is α (1 + r ‖W‖) < 1: the very hypothesis of Theorem III.1. From the first guess
+    Oᵀ x[k+1] / (1 − α) the error falls by q each time, so log(eps) / log(q) rounds reach rounding.
+    Rounding itself grows backwards by at most 1 / (1 − α (1 + r ‖W‖)) a step; a few exact states
+    (anchors) stop that growth and measure it. Where it exceeds the tolerance, the stretch behind
+    the anchor is done again from its exact state, and the user is told.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from roann.kernels.fused import inverse, preactivations
+from roann.kernels.gradients import Gradients
+from roann.kernels.problem import Kernel, Problem
+
+Kept = tuple[Tensor, ...]
+Scratch = tuple[Tensor, ...] | None
+
+ANCHORS = 16  # exact states the reversible mode keeps, whatever T
+BLOCK = 1 << 20  # numbers in one (steps, B, N) block of the reversible mode
+
+
+class DriftWarning(UserWarning):
+    """A reversible scan could not be undone accurately and was recomputed."""
+
+
+class Memory(Protocol):
+    """A way to remember a scan."""
+
+    def forward(
+        self, kernel: Kernel, p: Problem, last_only: bool
+    ) -> tuple[Tensor | None, Tensor, Kept, Scratch]:
+        """(states or None, x[T], tensors to keep, tensors the first backward may consume)."""
+        ...
+
+    def backward(
+        self,
+        kernel: Kernel,
+        p: Problem,
+        kept: Kept,
+        scratch: Scratch,
+        g_states: Tensor | None,
+        g_last: Tensor | None,
+        grads: Gradients,
+    ) -> Tensor:
+        """∂ℓ/∂x[0], with everything else added to `grads`."""
+        ...
+
+
+class Store:
+    """Keep the states and the slopes."""
+
+    def forward(
+        self, kernel: Kernel, p: Problem, last_only: bool
+    ) -> tuple[Tensor | None, Tensor, Kept, Scratch]:
+        states, slopes = kernel.forward(p, True)
+        assert slopes is not None
+        return None if last_only else states, states[-1].clone(), (states,), (slopes,)
+
+    def backward(
+        self,
+        kernel: Kernel,
+        p: Problem,
+        kept: Kept,
+        scratch: Scratch,
+        g_states: Tensor | None,
+        g_last: Tensor | None,
+        grads: Gradients,
+    ) -> Tensor:
+        (states,) = kept
+        slopes = kernel.forward(p, True)[1] if scratch is None else scratch[0]
+        assert slopes is not None
+        return _sweep(kernel, p, 0, states, slopes, g_states, g_last, grads)
+
+
+class Checkpoint:
+    """Keep every √T-th state; recompute each stretch before its adjoint."""
+
+    def forward(
+        self, kernel: Kernel, p: Problem, last_only: bool
+    ) -> tuple[Tensor | None, Tensor, Kept, Scratch]:
+        states, last, marks = _run(kernel, p, _root(p.steps), last_only)
+        return states, last, marks, None
+
+    def backward(
+        self,
+        kernel: Kernel,
+        p: Problem,
+        kept: Kept,
+        scratch: Scratch,
+        g_states: Tensor | None,
+        g_last: Tensor | None,
+        grads: Gradients,
+    ) -> Tensor:
+        return _recompute(kernel, p, 0, p.steps, kept, g_states, g_last, grads)
+
+
+class Reversible:
+    """Keep a few states; find the others again by undoing the steps."""
+
+    def __init__(self) -> None:
+        self._told: set[str] = set()  # each cause is told once, not at every training step
+
+    def _tell(self, cause: str, detail: str) -> None:
+        if cause in self._told:
+            return
+        self._told.add(cause)
+        warnings.warn(
+            f"memory='reversible': {cause} {detail}; such steps are recomputed exactly, at the "
+            "cost of time (memory='checkpoint' may be faster here)",
+            DriftWarning,
+            stacklevel=2,
+        )
+
+    def forward(
+        self, kernel: Kernel, p: Problem, last_only: bool
+    ) -> tuple[Tensor | None, Tensor, Kept, Scratch]:
+        states, last, anchors = _run(kernel, p, math.ceil(p.steps / ANCHORS), last_only)
+        return states, last, (*anchors, last.clone()), None
+
+    def backward(
+        self,
+        kernel: Kernel,
+        p: Problem,
+        kept: Kept,
+        scratch: Scratch,
+        g_states: Tensor | None,
+        g_last: Tensor | None,
+        grads: Gradients,
+    ) -> Tensor:
+        *anchors, x = kept
+        rounds = _rounds(p)
+        if rounds is None:
+            self._tell("a step is no contraction,", "alpha (1 + r |W|) is near or above 1")
+        stride, tolerance = math.ceil(p.steps / ANCHORS), torch.finfo(x.dtype).eps ** 0.5
+        lam = g_last
+        for i in reversed(range(len(anchors))):
+            start, stop, exact = i * stride, min((i + 1) * stride, p.steps), anchors[i]
+            drift = math.inf
+            if rounds is not None:
+                before = grads.copy()
+                undone, x = _undo(p, start, stop, x, rounds, kernel, g_states, lam, grads)
+                drift = float(torch.linalg.vector_norm(x - exact))
+                drift /= float(torch.linalg.vector_norm(exact)) or 1.0
+            if drift <= tolerance:
+                lam = undone
+            else:
+                if rounds is not None:
+                    self._tell(
+                        "undone states drift,", f"by {drift:.1e} where {tolerance:.1e} is allowed"
+                    )
+                    grads.restore(before)
+                span = p.segment(start, stop, exact)
+                marks = _run(kernel, span, _root(span.steps), True)[2]
+                lam = _recompute(kernel, p, start, stop, marks, g_states, lam, grads)
+            x = exact
+        assert lam is not None
+        return lam
+
+
+MEMORIES: dict[str, Memory] = {
+    "store": Store(),
+    "checkpoint": Checkpoint(),
+    "reversible": Reversible(),
+}
+
+
+def _root(steps: int) -> int:
+    return math.isqrt(max(steps - 1, 0)) + 1
+
+
+def _run(
+    kernel: Kernel, p: Problem, stride: int, last_only: bool
+) -> tuple[Tensor | None, Tensor, Kept]:
+    """The scan in stretches of `stride` steps, with the state before each stretch."""
+    B, N = p.x0.shape[0], p.W.shape[-2]
+    states = None if last_only else p.x0.new_empty(p.steps, B, N)
+    # A long stretch is itself run in blocks, so that no array grows with T.
+    block = max(1, min(stride, BLOCK // max(1, B * N)))
+    x, marks = p.x0, []
+    for start in range(0, p.steps, stride):
+        marks.append(x.clone())
+        end = min(start + stride, p.steps)
+        for low in range(start, end, block):
+            high = min(low + block, end)
+            piece, _ = kernel.forward(p.segment(low, high, x), False)
+            if states is not None:
+                states[low:high] = piece
+            x = piece[-1].clone()
+    return states, x, tuple(marks)
+
+
+def _sweep(
+    kernel: Kernel,
+    p: Problem,
+    start: int,
+    states: Tensor,
+    slopes: Tensor,
+    g_states: Tensor | None,
+    g_last: Tensor | None,
+    grads: Gradients,
+) -> Tensor:
+    """The adjoint of one segment `p` of known states; its λ[0]."""
+    a, lam, adjoints = kernel.backward(p, slopes, g_states, g_last)
+    grads.add(p, start, states, a, adjoints)
+    return lam
+
+
+def _recompute(
+    kernel: Kernel,
+    p: Problem,
+    start: int,
+    stop: int,
+    marks: Kept,
+    g_states: Tensor | None,
+    g_last: Tensor | None,
+    grads: Gradients,
+) -> Tensor:
+    """The adjoint of steps start … stop − 1, each stretch recomputed from its mark."""
+    lam, stride = g_last, _root(stop - start)
+    for i in reversed(range(len(marks))):
+        low, high = start + i * stride, min(start + (i + 1) * stride, stop)
+        piece = p.segment(low, high, marks[i])
+        states, slopes = kernel.forward(piece, True)
+        assert slopes is not None
+        g = None if g_states is None else g_states[low:high]
+        lam = _sweep(kernel, piece, low, states, slopes, g, lam, grads)
+    assert lam is not None
+    return lam
+
+
+def _undo(
+    p: Problem,
+    start: int,
+    stop: int,
+    x: Tensor,
+    rounds: int,
+    kernel: Kernel,
+    g_states: Tensor | None,
+    g_last: Tensor | None,
+    grads: Gradients,
+) -> tuple[Tensor, Tensor]:
+    """The adjoint of steps start … stop − 1 and x[start], from x = x[stop] backwards."""
+    lam = g_last
+    block = max(1, BLOCK // max(1, x.numel()))
+    for high in range(stop, start, -block):
+        low = max(start, high - block)
+        piece = p.segment(low, high, x)
+        previous = inverse(piece, x, rounds)
+        piece = p.segment(low, high, previous[0])
+        slopes = p.phi.slope(preactivations(piece, previous))
+        if piece.batch_sizes is not None:
+            for k, n in enumerate(piece.batch_sizes):
+                slopes[k, n:] = 0
+        states = torch.cat([previous[1:], x.unsqueeze(0)])
+        g = None if g_states is None else g_states[low:high]
+        lam = _sweep(kernel, piece, low, states, slopes, g, lam, grads)
+        x = previous[0].clone()
+    assert lam is not None
+    return lam, x
+
+
+def _rounds(p: Problem) -> int | None:
+    """How many rounds undo a step to rounding; None where the iteration need not converge."""
+    if p.W.shape[-1] != p.W.shape[-2]:
+        return None
+    alpha = float(p.alpha.max())
+    q = alpha * p.phi.r * _norm(p.W) / max(1 - alpha, 1e-30)
+    if q >= 0.9:
+        return None
+    return max(2, math.ceil(math.log(torch.finfo(p.W.dtype).eps) / math.log(max(q, 1e-30))))
+
+
+def _norm(W: Tensor) -> float:
+    """‖W‖, the largest over a stack, by power iteration; rounded up for what it may miss."""
+    v = W.mT @ W.sum(-1, keepdim=True) + W.abs().amax(-2).unsqueeze(-1)
+    for _ in range(16):
+        v = v / torch.linalg.vector_norm(v, dim=-2, keepdim=True).clamp_min(1e-30)
+        v = W.mT @ (W @ v)
+    return 1.1 * float(torch.linalg.vector_norm(v, dim=-2).max().sqrt())

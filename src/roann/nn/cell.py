@@ -1,0 +1,214 @@
+"""One step in time (`RoaRNNCell`) and one map in depth (`RoaLayer`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from roann import _checks
+from roann.filters import Filter, make
+from roann.functional import roa_step
+from roann.nn.init import initialise
+from roann.nn.module import RoaModule, spec
+
+
+class RoaRNNCell(RoaModule):
+    r"""One step of a roaRNN: `torch.nn.RNNCell`'s contract.
+
+    .. math:: x' = \alpha\, \phi(W x + W_i u + b) + (1 - \alpha)\, O x
+
+    u is `input`, x `hx`, W `weight_hh`, W_i `weight_ih`, b `bias`, O `filter`.
+
+    Args:
+        input_size: I.
+        hidden_size: N.
+        bias: whether there is b.
+        nonlinearity: the name of φ.
+        device: where parameters and filter live.
+        dtype: their dtype.
+        rho, horizon, alpha, filter, init, generator: as in `RoaRNN`.
+
+    Shape: input (B, I) or (I,), hx (B, N) or (N,); the result is as hx.
+
+    Example:
+        >>> cell = RoaRNNCell(3, 5, alpha=0.0)
+        >>> x = torch.randn(2, 5)
+        >>> bool(((cell(torch.randn(2, 3), x).norm(dim=1) - x.norm(dim=1)).abs() < 1e-5).all())
+        True
+
+    Reference: Eq. (19) of the paper.
+    """
+
+    filter: Filter
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        nonlinearity: str = "relu",
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        rho: float = 1.0,
+        horizon: float | None = None,
+        alpha: float | Tensor | None = None,
+        filter: str | Tensor | Filter | dict[str, Any] = "qr",
+        init: str = "normal",
+        generator: torch.Generator | None = None,
+    ) -> None:
+        _checks.size("input_size", input_size)
+        _checks.size("hidden_size", hidden_size)
+        super().__init__(rho, horizon, alpha, hidden_size, nonlinearity, init, device, dtype)
+        self.input_size, self.hidden_size = input_size, hidden_size
+
+        def room(*shape: int) -> nn.Parameter:
+            return nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
+
+        self.weight_ih, self.weight_hh = (
+            room(hidden_size, input_size),
+            room(hidden_size, hidden_size),
+        )
+        self.bias = room(hidden_size) if bias else None
+        self.reset_parameters(generator)
+        self.filter = make(filter, hidden_size, generator=generator, device=device, dtype=dtype)
+
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Draw the parameters anew; the filter stays."""
+        others = [self.weight_ih] if self.bias is None else [self.weight_ih, self.bias]
+        initialise(self.init, self.weight_hh, list(others), generator)
+
+    def step(self, x: Tensor, u: Tensor) -> Tensor:
+        """The next state from x (…, N) and u (…, I)."""
+        return roa_step(
+            x,
+            self.weight_hh,
+            self.filter,
+            self.alpha,
+            u=u,
+            W_i=self.weight_ih,
+            b=self.bias,
+            nonlinearity=self.nonlinearity,
+        )
+
+    def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
+        """The next state; from zero if hx is None."""
+        if input.dim() not in (1, 2):
+            _checks.fail("input", "1 dimension (unbatched) or 2", f"{input.dim()}")
+        if input.shape[-1] != self.input_size:
+            _checks.fail(
+                "input", f"{self.input_size} features", input.shape[-1], error=RuntimeError
+            )
+        _checks.same_dtype("input", input, self.weight_ih)
+        wanted = (*input.shape[:-1], self.hidden_size)
+        if hx is None:
+            hx = self.weight_hh.new_zeros(wanted)
+        elif tuple(hx.shape) != wanted:
+            _checks.fail("hx", f"shape {wanted}", tuple(hx.shape), error=RuntimeError)
+        return self.step(hx, input)
+
+    def settings(self) -> dict[str, Any]:
+        """The constructor's arguments that rebuild this module, as JSON can hold them."""
+        return super().settings() | {
+            "input_size": self.input_size,
+            "hidden_size": self.hidden_size,
+            "bias": self.bias is not None,
+            "filter": spec(self.filter),
+        }
+
+    def extra_repr(self) -> str:
+        """Sizes, α and φ."""
+        sizes = f"{self.input_size}, {self.hidden_size}"
+        return f"{sizes}, {self._describe_alpha()}, nonlinearity={self.nonlinearity}"
+
+
+class RoaLayer(RoaModule):
+    r"""One map of a roaFNN, from N_in to N_out neurons.
+
+    .. math:: x' = \alpha\, \phi(W x + b) + (1 - \alpha)\, O x
+
+    W is `weight`, b `bias`, O the fixed semi-orthogonal `filter`.
+
+    Args:
+        in_features: N_in.
+        out_features: N_out.
+        bias: whether there is b.
+        nonlinearity: the name of φ.
+        device: where parameters and filter live.
+        dtype: their dtype.
+        rho, horizon, alpha, filter, init, generator: as in `RoaRNN`; the horizon is the number
+            of maps of the network the layer is part of.
+
+    Shape: x (…, N_in) gives (…, N_out).
+
+    Example:
+        >>> layer = RoaLayer(4, 4, alpha=1.0, nonlinearity="tanh")
+        >>> x = torch.randn(3, 4)
+        >>> plain = torch.tanh(torch.nn.functional.linear(x, layer.weight, layer.bias))
+        >>> bool((layer(x) - plain).abs().max() < 1e-6)
+        True
+
+    Reference: Eq. (12) of the paper.
+    """
+
+    filter: Filter
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        nonlinearity: str = "tanh",
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        rho: float = 1.0,
+        horizon: float | None = None,
+        alpha: float | Tensor | None = None,
+        filter: str | Tensor | Filter | dict[str, Any] = "qr",
+        init: str = "normal",
+        generator: torch.Generator | None = None,
+    ) -> None:
+        _checks.size("in_features", in_features)
+        _checks.size("out_features", out_features)
+        super().__init__(rho, horizon, alpha, out_features, nonlinearity, init, device, dtype)
+        self.in_features, self.out_features = in_features, out_features
+        self.weight = nn.Parameter(
+            torch.empty(out_features, in_features, device=device, dtype=dtype)
+        )
+        self.bias = (
+            nn.Parameter(torch.empty(out_features, device=device, dtype=dtype)) if bias else None
+        )
+        self.reset_parameters(generator)
+        self.filter = make(
+            filter, out_features, in_features, generator=generator, device=device, dtype=dtype
+        )
+
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Draw the parameters anew; the filter stays."""
+        initialise(self.init, self.weight, [] if self.bias is None else [self.bias], generator)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """α φ(W x + b) + (1 − α) O x."""
+        if x.shape[-1] != self.in_features:
+            _checks.fail("x", f"{self.in_features} features", x.shape[-1], error=RuntimeError)
+        _checks.same_dtype("x", x, self.weight)
+        return roa_step(
+            x, self.weight, self.filter, self.alpha, b=self.bias, nonlinearity=self.nonlinearity
+        )
+
+    def settings(self) -> dict[str, Any]:
+        """The constructor's arguments that rebuild this module, as JSON can hold them."""
+        return super().settings() | {
+            "in_features": self.in_features,
+            "out_features": self.out_features,
+            "bias": self.bias is not None,
+            "filter": spec(self.filter),
+        }
+
+    def extra_repr(self) -> str:
+        """Sizes, α and φ."""
+        sizes = f"{self.in_features}, {self.out_features}"
+        return f"{sizes}, {self._describe_alpha()}, nonlinearity={self.nonlinearity}"

@@ -1,0 +1,171 @@
+"""The roaFNN: the same scan over depth, its layers stacked into a handful of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby, pairwise
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+
+from roann import _checks
+from roann.filters import Filter, make
+from roann.functional import BACKENDS, roa_scan
+from roann.kernels.memory import MEMORIES
+from roann.nn.init import initialise
+from roann.nn.module import RoaModule, spec
+
+
+class Run(NamedTuple):
+    """`depth` consecutive maps from n_in to n_out neurons; more than one only if n_in = n_out."""
+
+    depth: int
+    n_in: int
+    n_out: int
+
+
+class RoaFNN(RoaModule):
+    r"""A random orthogonal additive feed-forward network of any depth.
+
+    .. math:: x_{l+1} = \alpha\, \phi(W_l x_l + b_l) + (1 - \alpha)\, O_l x_l,
+        \quad \alpha = \rho / \mathrm{horizon}
+
+    Consecutive maps of one width are one *run*: `weight_0` (depth, N, N), `bias_0` (depth, N) and a
+    stacked `filter_0` hold all of them, so that 50,000 layers are a handful of tensors.
+
+    Args:
+        sizes: the widths N_0 … N_L; there are len(sizes) − 1 maps.
+        nonlinearity: the name of φ, on every map.
+        bias: whether there are b_l.
+        device: where parameters and filters live.
+        dtype: their dtype.
+        rho: ρ; α = ρ / horizon.
+        horizon: the number of maps, if not given otherwise.
+        alpha: α itself in place of rho and horizon: a number, or, if all maps have the same
+            output width, a tensor (N,).
+        filter: O_l by name, or a matrix or filter of the one shape all maps have.
+        recycle: use one filter for all maps of the same shape (strategy II).
+        init, generator, backend, memory: as in `RoaRNN`.
+
+    Shape: x (…, N_0) gives (…, N_L).
+
+    Example:
+        >>> net = RoaFNN([2] * 49 + [1], rho=5.0, generator=torch.Generator().manual_seed(0))
+        >>> sum(p.numel() for p in net.parameters())
+        291
+        >>> net(torch.randn(7, 2)).shape
+        torch.Size([7, 1])
+
+    Reference: Eq. (12), Theorem II.1 and Appendix C of the paper.
+    """
+
+    def __init__(
+        self,
+        sizes: Sequence[int],
+        nonlinearity: str = "tanh",
+        bias: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        rho: float = 1.0,
+        horizon: float | None = None,
+        alpha: float | Tensor | None = None,
+        filter: str | Tensor | Filter | dict[str, Any] = "qr",
+        recycle: bool = False,
+        init: str = "normal",
+        generator: torch.Generator | None = None,
+        backend: str = "auto",
+        memory: str = "store",
+    ) -> None:
+        if isinstance(sizes, int) or len(sizes) < 2:
+            _checks.fail("sizes", "at least two widths, from input to output", sizes)
+        self.sizes = tuple(sizes)
+        for width in set(self.sizes):
+            _checks.size("sizes", width)
+        if alpha is None and horizon is None:
+            horizon = len(self.sizes) - 1
+        outs = set(self.sizes[1:])
+        features = self.sizes[-1] if len(outs) == 1 else None
+        super().__init__(rho, horizon, alpha, features, nonlinearity, init, device, dtype)
+        self.bias, self.recycle = bias, recycle
+        self.backend = _checks.choice("backend", backend, BACKENDS)
+        self.memory = _checks.choice("memory", memory, MEMORIES)
+        self.runs = _runs(self.sizes)
+        for i, run in enumerate(self.runs):
+            shapes: dict[str, tuple[int, ...]]
+            shapes = {"weight": (run.depth, run.n_out, run.n_in)}
+            shapes |= {"bias": (run.depth, run.n_out)} if bias else {}
+            for name, shape in shapes.items():
+                p = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
+                self.register_parameter(f"{name}_{i}", p)
+        self.reset_parameters(generator)
+        shared: dict[tuple[int, int], Filter] = {}
+        for i, run in enumerate(self.runs):
+            square = (run.n_out, run.n_in)
+            O = shared.get(square) if recycle else None
+            if O is None:
+                depth = None if recycle else run.depth
+                O = make(
+                    filter, *square, depth=depth, generator=generator, device=device, dtype=dtype
+                )
+                shared[square] = O
+            self.add_module(f"filter_{i}", O)
+
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Draw the parameters anew; the filters stay."""
+        for i in range(len(self.runs)):
+            others = [self.get_parameter(f"bias_{i}")] if self.bias else []
+            initialise(self.init, self.get_parameter(f"weight_{i}"), others, generator)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The output of the last map."""
+        if x.dim() == 0 or x.shape[-1] != self.sizes[0]:
+            got = tuple(x.shape)
+            _checks.fail(
+                "x", f"{self.sizes[0]} features in the last dimension", got, error=RuntimeError
+            )
+        _checks.same_dtype("x", x, self.get_parameter("weight_0"))
+        lead = x.shape[:-1]
+        x = x.reshape(-1, x.shape[-1])
+        for i in range(len(self.runs)):
+            _, x = roa_scan(
+                x,
+                self.get_parameter(f"weight_{i}"),
+                cast(Filter, self.get_submodule(f"filter_{i}")),
+                self.alpha,
+                b=self.get_parameter(f"bias_{i}") if self.bias else None,
+                nonlinearity=self.nonlinearity,
+                backend=self.backend,
+                memory=self.memory,
+                last_only=True,
+            )
+        return x.reshape(*lead, x.shape[-1])
+
+    def settings(self) -> dict[str, Any]:
+        """The constructor's arguments that rebuild this module, as JSON can hold them."""
+        lengths = [[width, len(list(same))] for width, same in groupby(self.sizes)]
+        return super().settings() | {
+            "sizes": {"run_lengths": lengths},
+            "bias": self.bias,
+            "recycle": self.recycle,
+            "filter": spec(cast(Filter, self.filter_0)),
+            "backend": self.backend,
+            "memory": self.memory,
+        }
+
+    def extra_repr(self) -> str:
+        """Widths, α and φ."""
+        widths = " → ".join(
+            f"{width}" + (f" (×{n})" if (n := len(list(same))) > 1 else "")
+            for width, same in groupby(self.sizes)
+        )
+        return f"{widths}, {self._describe_alpha()}, nonlinearity={self.nonlinearity}"
+
+
+def _runs(sizes: tuple[int, ...]) -> list[Run]:
+    runs: list[Run] = []
+    for (n_in, n_out), same in groupby(pairwise(sizes)):
+        count = sum(1 for _ in same)
+        runs += [Run(count, n_in, n_out)] if n_in == n_out else [Run(1, n_in, n_out)] * count
+    return runs

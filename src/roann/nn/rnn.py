@@ -1,0 +1,240 @@
+"""The roaRNN: `torch.nn.RNN`'s contract, with gradients that neither vanish nor explode."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+
+from roann import _checks
+from roann.filters import Filter, make
+from roann.functional import BACKENDS, roa_scan, roa_step
+from roann.kernels.memory import MEMORIES
+from roann.nn import layout
+from roann.nn.init import initialise
+from roann.nn.module import RoaModule, spec
+
+
+class RoaRNN(RoaModule):
+    r"""A random orthogonal additive recurrent network over a sequence.
+
+    .. math:: x_{k+1} = \alpha\, \phi(W x_k + W_i u_{k+1} + b) + (1 - \alpha)\, O x_k,
+        \quad \alpha = \rho / \mathrm{horizon}
+
+    u is `input`, x the hidden state, W `weight_hh_l0`, W_i `weight_ih_l0`, b `bias_l0`, and O the
+    fixed `filter_l0`. With α = 1 it is `torch.nn.RNN` with one bias. The plain loop it computes::
+
+        x, output = hx[0], []
+        for u in input:
+            y = u @ rnn.weight_ih_l0.T + x @ rnn.weight_hh_l0.T + rnn.bias_l0
+            x = rnn.alpha * torch.relu(y) + (1 - rnn.alpha) * rnn.filter_l0.apply(x)
+            output.append(x)
+        output, h_n = torch.stack(output), x.unsqueeze(0)
+
+    Args:
+        input_size: I.
+        hidden_size: N.
+        num_layers: layers stacked one upon another.
+        nonlinearity: φ: "relu", "tanh", "sigmoid", "identity", "leaky_relu" or "softplus".
+        bias: whether there is b.
+        batch_first: whether batched input and output are (B, T, …) instead of (T, B, …).
+        dropout: probability of dropout on the output of every layer but the last.
+        bidirectional: whether a second scan runs from the end to the beginning.
+        device: where the parameters and filters live.
+        dtype: their dtype.
+        rho: ρ; α = ρ / horizon.
+        horizon: the number of steps over which gradients must survive, usually T.
+        alpha: α itself, a number in [0, 1] or a tensor (N,), in place of rho and horizon.
+        filter: O: a name ("qr", "haar", "permutation", "identity", "cycle", "rotations",
+            "householder"), a matrix (N, N), or a filter of `roann.filters`, shared by all layers.
+        init: how parameters are drawn: "normal" (the paper's), "scaled_normal", "uniform",
+            "orthogonal".
+        generator: where all randomness of construction comes from.
+        backend: "auto", or one of "reference", "fused", "native".
+        memory: what backward is given: "store", "checkpoint" (O(√T)), "reversible" (O(1)).
+
+    Shape:
+        input (T, B, I), (B, T, I) if batch_first, (T, I), or a `PackedSequence`;
+        hx and h_n (D·num_layers, B, N) or (D·num_layers, N), D = 2 if bidirectional else 1;
+        output (T, B, D·N), laid out as the input.
+
+    Example:
+        >>> rnn = RoaRNN(3, 8, horizon=100, generator=torch.Generator().manual_seed(0))
+        >>> output, h_n = rnn(torch.randn(100, 2, 3))
+        >>> output.shape, h_n.shape
+        (torch.Size([100, 2, 8]), torch.Size([1, 2, 8]))
+        >>> float((output[-1] - h_n[0]).abs().max())
+        0.0
+
+    Reference: Eq. (19) and Theorem III.1 of the paper.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        nonlinearity: str = "relu",
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        rho: float = 1.0,
+        horizon: float | None = None,
+        alpha: float | Tensor | None = None,
+        filter: str | Tensor | Filter | dict[str, Any] = "qr",
+        init: str = "normal",
+        generator: torch.Generator | None = None,
+        backend: str = "auto",
+        memory: str = "store",
+    ) -> None:
+        _checks.size("input_size", input_size)
+        _checks.size("hidden_size", hidden_size)
+        super().__init__(rho, horizon, alpha, hidden_size, nonlinearity, init, device, dtype)
+        self.input_size, self.hidden_size = input_size, hidden_size
+        self.num_layers = _checks.size("num_layers", num_layers)
+        self.bias, self.batch_first, self.bidirectional = bias, batch_first, bidirectional
+        self.dropout = _checks.real("dropout", dropout)
+        if not 0 <= self.dropout <= 1:
+            _checks.fail("dropout", "a probability in [0, 1]", dropout)
+        if self.dropout > 0 and num_layers == 1:
+            warnings.warn(
+                "dropout acts on the output of every layer but the last, so it does nothing "
+                f"with num_layers=1 (dropout={dropout})",
+                stacklevel=2,
+            )
+        self.backend = _checks.choice("backend", backend, BACKENDS)
+        self.memory = _checks.choice("memory", memory, MEMORIES)
+        for layer, suffix in self._scans():
+            I = input_size if layer == 0 else hidden_size * self._directions
+            shapes: dict[str, tuple[int, ...]]
+            shapes = {"weight_ih": (hidden_size, I), "weight_hh": (hidden_size, hidden_size)}
+            shapes |= {"bias": (hidden_size,)} if bias else {}
+            for name, shape in shapes.items():
+                p = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
+                self.register_parameter(name + suffix, p)
+        # Parameters before filters: one seed gives the same W, b, W_i under every filter.
+        self.reset_parameters(generator)
+        for _, suffix in self._scans():
+            O = make(filter, hidden_size, generator=generator, device=device, dtype=dtype)
+            self.add_module("filter" + suffix, O)
+
+    @property
+    def _directions(self) -> int:
+        return 2 if self.bidirectional else 1
+
+    def _scans(self) -> list[tuple[int, str]]:
+        """(layer, suffix of its names) for every layer and direction, in torch's order."""
+        ends = ("", "_reverse")[: self._directions]
+        return [(layer, f"_l{layer}{end}") for layer in range(self.num_layers) for end in ends]
+
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Draw the parameters anew; the filters stay."""
+        for _, suffix in self._scans():
+            others = [self.get_parameter("weight_ih" + suffix)]
+            others += [self.get_parameter("bias" + suffix)] if self.bias else []
+            initialise(self.init, self.get_parameter("weight_hh" + suffix), others, generator)
+
+    def step(self, x: Tensor, u: Tensor, layer: int = 0) -> Tensor:
+        """One step of one layer, forward in time: x (…, N) and u (…, I) give the next x (…, N)."""
+        suffix = f"_l{layer}"
+        return roa_step(
+            x,
+            self.get_parameter("weight_hh" + suffix),
+            cast(Filter, self.get_submodule("filter" + suffix)),
+            self.alpha,
+            u=u,
+            W_i=self.get_parameter("weight_ih" + suffix),
+            b=self.get_parameter("bias" + suffix) if self.bias else None,
+            nonlinearity=self.nonlinearity,
+        )
+
+    def forward(
+        self,
+        input: Tensor | PackedSequence,
+        hx: Tensor | None = None,
+        *,
+        last_only: bool = False,
+    ) -> tuple[Tensor | PackedSequence | None, Tensor]:
+        """(output, h_n), exactly as `torch.nn.RNN`.
+
+        With last_only=True the output is None, and no (T, B, N) array of states need exist.
+        """
+        weight = self.weight_hh_l0
+        u, form = layout.enter(input, self.batch_first, self.input_size, cast(Tensor, weight))
+        D, N = self._directions, self.hidden_size
+        x0 = layout.enter_state(hx, form, (self.num_layers * D, N), u, cast(Tensor, weight))
+        lasts: list[Tensor] = []
+        for layer in range(self.num_layers):
+            top = layer == self.num_layers - 1
+            outputs = []
+            for d in range(D):
+                states, last = self._scan(
+                    layer, d == 1, u, x0[layer * D + d], form, last_only and top
+                )
+                outputs.append(states)
+                lasts.append(last)
+            if not (last_only and top):
+                states_all = [s for s in outputs if s is not None]
+                u = states_all[0] if D == 1 else torch.cat(states_all, -1)
+                if self.dropout > 0 and not top:
+                    u = nn.functional.dropout(u, self.dropout, self.training)
+        h_n = layout.leave_state(torch.stack(lasts), form)
+        return (None if last_only else layout.leave(u, form)), h_n
+
+    def _scan(
+        self, layer: int, reverse: bool, u: Tensor, x0: Tensor, form: layout.Layout, last_only: bool
+    ) -> tuple[Tensor | None, Tensor]:
+        suffix = f"_l{layer}" + ("_reverse" if reverse else "")
+        if reverse:
+            u = layout.flip(u, form)
+        states, last = roa_scan(
+            x0,
+            self.get_parameter("weight_hh" + suffix),
+            cast(Filter, self.get_submodule("filter" + suffix)),
+            self.alpha,
+            u=u,
+            W_i=self.get_parameter("weight_ih" + suffix),
+            b=self.get_parameter("bias" + suffix) if self.bias else None,
+            nonlinearity=self.nonlinearity,
+            batch_sizes=form.batch_sizes,
+            backend=self.backend,
+            memory=self.memory,
+            last_only=last_only,
+        )
+        if reverse and states is not None:
+            states = layout.flip(states, form)
+        return states, last
+
+    def settings(self) -> dict[str, Any]:
+        """The constructor's arguments that rebuild this module, as JSON can hold them."""
+        return super().settings() | {
+            "input_size": self.input_size,
+            "hidden_size": self.hidden_size,
+            "num_layers": self.num_layers,
+            "bias": self.bias,
+            "batch_first": self.batch_first,
+            "dropout": self.dropout,
+            "bidirectional": self.bidirectional,
+            "filter": spec(cast(Filter, self.filter_l0)),
+            "backend": self.backend,
+            "memory": self.memory,
+        }
+
+    def extra_repr(self) -> str:
+        """As `torch.nn.RNN`'s, with α and φ."""
+        parts = [f"{self.input_size}, {self.hidden_size}", self._describe_alpha()]
+        parts += [f"nonlinearity={self.nonlinearity}"]
+        defaults: dict[str, object]
+        defaults = {"num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0}
+        defaults |= {"bidirectional": False, "backend": "auto", "memory": "store"}
+        return ", ".join(
+            parts
+            + [f"{k}={getattr(self, k)}" for k, v in defaults.items() if getattr(self, k) != v]
+        )
