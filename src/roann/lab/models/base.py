@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from itertools import chain
-from typing import ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -13,9 +14,7 @@ from torch import Tensor, nn
 Streams = Callable[[str], torch.Generator]
 """From a name ("weights", "filter", "head") to the generator of that random stream of the seed."""
 
-HeadInit = Literal[
-    "normal", "uniform", "kaiming_normal", "xavier_normal", "xavier_uniform", "kaiming_uniform"
-]
+HeadInit = Literal["normal", "uniform", "kaiming_normal", "xavier_normal", "xavier_uniform"]
 
 
 class Demand(Protocol):
@@ -152,3 +151,39 @@ class SequenceModel(Model):
 def count_parameters(module: nn.Module) -> int:
     """How many trainable numbers a module stores."""
     return sum(p.numel() for p in module.parameters() if p.requires_grad)
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A published setting of a system.
+
+    Attributes:
+        task: the name of the task it was published for.
+        config: the settings of the model.
+        parameters: trained numbers (`effective_parameters`) on that task, where they are known.
+        settings: the published training, in the words of an experiment file ("lr", "batch_size").
+    """
+
+    task: str
+    config: Any
+    parameters: int | None = None
+    settings: Mapping[str, str | float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One system in the table of names.
+
+    Attributes:
+        kind: "sequence" for a system over time, "depth" for a feed-forward model.
+        config: the class of its settings: a frozen dataclass that checks itself, all defaults set.
+        build: from settings, a task's demand and random streams to the system (or depth model).
+        small: settings so small that every property can be tested in a moment.
+        presets: published settings by name.
+    """
+
+    kind: Literal["sequence", "depth"]
+    config: type[Any]
+    build: Callable[[Any, Demand, Streams], SequenceSystem | Model]
+    small: Any
+    presets: Mapping[str, Preset] = field(default_factory=dict)

@@ -1,0 +1,82 @@
+"""The plain feed-forward network of Fig. 1: every neuron, the output's too, has its φ."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from roann.kernels.activations import ACTIVATIONS
+from roann.lab import limits
+from roann.lab.models.base import Demand, Model, Preset, Streams
+
+Nonlinearity = Literal["relu", "tanh", "sigmoid", "identity", "leaky_relu", "softplus"]
+
+
+@dataclass(frozen=True)
+class FnnConfig:
+    """Settings of a plain feed-forward network.
+
+    Attributes:
+        layers: L, counted in layers of neurons: input, hidden ones, output. L − 1 maps.
+        width: neurons in each hidden layer.
+        nonlinearity: φ.
+    """
+
+    layers: int = 3
+    width: int = 72
+    nonlinearity: Nonlinearity = "tanh"
+
+    def __post_init__(self) -> None:
+        limits.whole("layers", self.layers, 2, 10_000)
+        limits.whole("width", self.width, 1, limits.WIDTH)
+        limits.choice("nonlinearity", self.nonlinearity, ACTIVATIONS)
+
+
+class Fnn(Model):
+    """x[l+1] = φ(W[l] x[l] + b[l]), all weights and biases drawn from N(0, 1).
+
+    Args:
+        sizes: of the layers of neurons, input and output included.
+        nonlinearity: φ.
+        generator: draws the parameters.
+    """
+
+    def __init__(self, sizes: list[int], nonlinearity: str, generator: torch.Generator) -> None:
+        super().__init__()
+        self.phi = ACTIVATIONS[nonlinearity]
+        self.maps = nn.ModuleList(
+            nn.Linear(n_in, n_out, device="meta").to_empty(device="cpu")
+            for n_in, n_out in pairwise(sizes)
+        )
+        for parameter in self.parameters():
+            nn.init.normal_(parameter, generator=generator)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """From (B, I) to (B, O)."""
+        x = inputs
+        for layer in self.maps:
+            x = self.phi.value(layer(x))
+        return x
+
+
+def layer_sizes(layers: int, width: int, demand: Demand) -> list[int]:
+    """The sizes of L layers of neurons between a task's inputs and outputs."""
+    return [demand.input_size, *[width] * (layers - 2), demand.output_size]
+
+
+def fnn(config: FnnConfig, demand: Demand, streams: Streams) -> Fnn:
+    """A plain network for a task."""
+    sizes = layer_sizes(config.layers, config.width, demand)
+    return Fnn(sizes, config.nonlinearity, streams("weights"))
+
+
+FNN_PRESETS = {
+    "shallow": Preset(
+        "double-moon", FnnConfig(3, 72), parameters=289, settings={"batch_size": 100}
+    ),
+    "deep": Preset("double-moon", FnnConfig(50, 2), parameters=291, settings={"batch_size": 100}),
+}

@@ -1,0 +1,228 @@
+"""The paper's own networks: roaRNN, eyeRNN (the same with O = I), roaFNN."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from torch import Tensor
+
+from roann import RoaFNN, RoaRNN
+from roann.filters import FILTERS, make
+from roann.functional import BACKENDS
+from roann.kernels.activations import ACTIVATIONS
+from roann.kernels.memory import MEMORIES
+from roann.lab import limits
+from roann.lab.models.base import Demand, HeadInit, Model, Preset, SequenceSystem, Streams
+from roann.lab.models.fnn import Nonlinearity, layer_sizes
+from roann.nn.init import INITS
+
+FilterName = Literal["qr", "haar", "permutation", "identity", "cycle", "rotations", "householder"]
+Init = Literal["normal", "scaled_normal", "uniform", "orthogonal"]
+Backend = Literal["auto", "reference", "fused", "native"]
+Memory = Literal["store", "checkpoint", "reversible"]
+
+
+@dataclass(frozen=True)
+class EyeRnnConfig:
+    """Settings of an eyeRNN: a roaRNN whose filter is the identity.
+
+    Attributes:
+        hidden_size: N.
+        rho: ρ; α = ρ / horizon.
+        horizon: the denominator of α; the task's if not given.
+        nonlinearity: φ.
+        init: how W, W_i and b are drawn; "normal" is the paper's.
+        backend: which kernel computes it.
+        memory: what the backward pass is given.
+    """
+
+    hidden_size: int = 128
+    rho: float = 1.0
+    horizon: int | None = None
+    nonlinearity: Nonlinearity = "relu"
+    init: Init = "normal"
+    backend: Backend = "auto"
+    memory: Memory = "store"
+
+    def __post_init__(self) -> None:
+        limits.whole("hidden_size", self.hidden_size, 1, limits.WIDTH)
+        limits.real("rho", self.rho, 1e-12, 1e12)
+        if self.horizon is not None:
+            limits.whole("horizon", self.horizon, 1, 10 * limits.LENGTH)
+        limits.choice("nonlinearity", self.nonlinearity, ACTIVATIONS)
+        limits.choice("init", self.init, INITS)
+        limits.choice("backend", self.backend, BACKENDS)
+        limits.choice("memory", self.memory, MEMORIES)
+
+
+@dataclass(frozen=True)
+class RoaRnnConfig(EyeRnnConfig):
+    """Settings of a roaRNN: those of `EyeRnnConfig`, and the filter.
+
+    Attributes:
+        filter: O by name; "qr" is the paper's.
+    """
+
+    filter: FilterName = "qr"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        limits.choice("filter", self.filter, FILTERS)
+
+
+@dataclass(frozen=True)
+class RoaFnnConfig:
+    """Settings of a roaFNN.
+
+    Attributes:
+        layers: L, counted in layers of neurons: input, hidden ones, output. L − 1 maps.
+        width: neurons in each hidden layer.
+        rho: ρ; α = ρ / (L − 1).
+        nonlinearity: φ.
+        filter: O by name; "qr" is the paper's, "permutation" its strategy I.
+        recycle: one filter for all maps of a shape: strategy II.
+        init: how the weights and biases are drawn; "normal" is the paper's.
+        backend: which kernel computes it.
+        memory: what the backward pass is given.
+    """
+
+    layers: int = 50
+    width: int = 2
+    rho: float = 5.0
+    nonlinearity: Nonlinearity = "tanh"
+    filter: FilterName = "qr"
+    recycle: bool = False
+    init: Init = "normal"
+    backend: Backend = "auto"
+    memory: Memory = "store"
+
+    def __post_init__(self) -> None:
+        limits.whole("layers", self.layers, 2, limits.LENGTH)
+        limits.whole("width", self.width, 1, limits.WIDTH)
+        limits.real("rho", self.rho, 1e-12, 1e12)
+        limits.choice("nonlinearity", self.nonlinearity, ACTIVATIONS)
+        limits.choice("filter", self.filter, FILTERS)
+        limits.flag("recycle", self.recycle)
+        limits.choice("init", self.init, INITS)
+        limits.choice("backend", self.backend, BACKENDS)
+        limits.choice("memory", self.memory, MEMORIES)
+
+
+class RoaSystem(SequenceSystem):
+    """A one-layer `roann.RoaRNN` as a sequence system; its head starts from N(0, 1).
+
+    Args:
+        rnn: the layer.
+    """
+
+    head_init: ClassVar[HeadInit] = "normal"
+
+    def __init__(self, rnn: RoaRNN) -> None:
+        super().__init__()
+        self.rnn = rnn
+        self.input_size = rnn.input_size
+        self.state_size = self.output_size = rnn.hidden_size
+
+    def forward(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """All states (T, B, N) and the last one (B, N)."""
+        output, h_n = self.rnn(u, None if state is None else state.unsqueeze(0))
+        return output, h_n[0]
+
+    def last(self, u: Tensor, state: Tensor | None = None) -> Tensor:
+        """The last state (B, N), without an array of all states."""
+        _, h_n = self.rnn(u, None if state is None else state.unsqueeze(0), last_only=True)
+        last: Tensor = h_n[0]
+        return last
+
+    def step(self, x: Tensor, u: Tensor) -> Tensor:
+        """One step."""
+        return self.rnn.step(x, u)
+
+
+class RoaDepth(Model):
+    """A `roann.RoaFNN` as a model: its last layer of neurons is the prediction.
+
+    Args:
+        net: the network.
+    """
+
+    def __init__(self, net: RoaFNN) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """From (B, I) to (B, O)."""
+        prediction: Tensor = self.net(inputs)
+        return prediction
+
+
+def roa_rnn(config: RoaRnnConfig, demand: Demand, streams: Streams) -> RoaSystem:
+    """A roaRNN for a task."""
+    return _over_time(config, config.filter, demand, streams)
+
+
+def eye_rnn(config: EyeRnnConfig, demand: Demand, streams: Streams) -> RoaSystem:
+    """An eyeRNN for a task."""
+    return _over_time(config, "identity", demand, streams)
+
+
+def _over_time(
+    config: EyeRnnConfig, filter: FilterName, demand: Demand, streams: Streams
+) -> RoaSystem:
+    # O has its own stream: whatever it draws, W, W_i and b of a seed stay the same.
+    O = make(filter, config.hidden_size, generator=streams("filter"))
+    rnn = RoaRNN(
+        demand.input_size,
+        config.hidden_size,
+        nonlinearity=config.nonlinearity,
+        rho=config.rho,
+        horizon=demand.horizon if config.horizon is None else config.horizon,
+        filter=O,
+        init=config.init,
+        generator=streams("weights"),
+        backend=config.backend,
+        memory=config.memory,
+    )
+    return RoaSystem(rnn)
+
+
+def roa_fnn(config: RoaFnnConfig, demand: Demand, streams: Streams) -> RoaDepth:
+    """A roaFNN for a task. `RoaFNN` draws weights before filters, so filters share weights."""
+    net = RoaFNN(
+        layer_sizes(config.layers, config.width, demand),
+        nonlinearity=config.nonlinearity,
+        rho=config.rho,
+        filter=config.filter,
+        recycle=config.recycle,
+        init=config.init,
+        generator=streams("weights"),
+        backend=config.backend,
+        memory=config.memory,
+    )
+    return RoaDepth(net)
+
+
+_SEQUENCE: dict[str, str | float] = {"optimizer": "adam", "lr": 0.5}
+_PSMNIST: dict[str, str | float] = {"optimizer": "adam", "lr": 0.1, "batch_size": 100, "epochs": 20}
+_MOON: dict[str, str | float] = {"batch_size": 100}
+
+ROA_RNN_PRESETS = {
+    "copying": Preset(
+        "copying", RoaRnnConfig(190, rho=3.0), 39_909, _SEQUENCE | {"batch_size": 128}
+    ),
+    "adding": Preset(
+        "adding", RoaRnnConfig(128, rho=1 / 200), 16_897, _SEQUENCE | {"batch_size": 50}
+    ),
+    "psmnist-178": Preset("psmnist", RoaRnnConfig(178, rho=0.5), 33_830, _PSMNIST),
+    "psmnist-256": Preset("psmnist", RoaRnnConfig(256, rho=0.5), 68_618, _PSMNIST),
+    "psmnist-512": Preset("psmnist", RoaRnnConfig(512, rho=0.5), 268_298, _PSMNIST),
+    "ablation": Preset("adding", RoaRnnConfig(128, nonlinearity="tanh"), 16_897),
+}
+EYE_RNN_PRESETS = {
+    "ablation": Preset("adding", EyeRnnConfig(128, nonlinearity="tanh"), 16_897),
+}
+ROA_FNN_PRESETS = {
+    "deep": Preset("double-moon", RoaFnnConfig(50), 291, _MOON),
+    "very-deep": Preset("double-moon", RoaFnnConfig(50_000), 299_991, _MOON),
+}
