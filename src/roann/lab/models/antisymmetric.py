@@ -1,0 +1,141 @@
+"""AntisymmetricRNN: a stable differential equation, with or without a gate."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Unpack
+
+import torch
+from torch import Tensor, nn
+
+from roann.lab import limits
+from roann.lab.models.base import Preset, Row
+from roann.lab.models.recurrence import DrivenSystem, Factory, Transition, builder, parameter
+from roann.lab.models.skew import skew, skew_size
+
+
+@dataclass(frozen=True)
+class AntisymmetricRnnConfig:
+    """Settings of the AntisymmetricRNN.
+
+    Attributes:
+        hidden_size: N.
+        epsilon: ε, the step of the Euler scheme.
+        gamma: γ, the diffusion that keeps Euler stable.
+        gated: whether z = σ(…) multiplies the increment.
+        sigma_w: σ_w of the first W, with entries N(0, σ_w²/N).
+    """
+
+    hidden_size: int = 128
+    epsilon: float = 0.01
+    gamma: float = 0.01
+    gated: bool = False
+    sigma_w: float = 1.0
+
+    def __post_init__(self) -> None:
+        limits.whole("hidden_size", self.hidden_size, 1, limits.WIDTH)
+        limits.real("epsilon", self.epsilon, 0, 1e6)
+        limits.real("gamma", self.gamma, 0, 1e6)
+        limits.flag("gated", self.gated)
+        limits.real("sigma_w", self.sigma_w, 0, 1e6)
+
+
+class AntisymmetricRnn(DrivenSystem):
+    r"""AntisymmetricRNN, `Chang et al. 2019 <https://arxiv.org/abs/1902.09689>`_.
+
+        M = W − Wᵀ − γI
+        h' = h + ε tanh(M h + V x + b)                                plain
+        h' = h + ε σ(M h + V_z x + b_z) ⊙ tanh(M h + V x + b)         gated, one M in both
+
+    Every eigenvalue of M has the real part −γ. Euler is stable in the linear regime if
+    γ ≥ ε(γ² + ω²)/2 for every eigenvalue −γ ± iω, so γ = 0 is unstable. The Jacobian of the plain
+    system is I + εD M.
+
+    Count: N(N−1)/2 + N·I + N (gate: + N·I + N), and 10N + 10 for a readout: 9,674 at N = 128,
+    gated 9,930. The upper triangle of W − Wᵀ is stored, so the stored number is the effective one;
+    a full W would hold 17,930 numbers and move W − Wᵀ twice as fast under the same SGD.
+
+    Start: W ~ N(0, σ_w²/N), that is W − Wᵀ with twice this variance; V ~ N(0, 1/I), b = 0.
+
+    Args:
+        input_size: I.
+        config: see `AntisymmetricRnnConfig`.
+        generator: the source of the first values.
+
+    Example:
+        >>> system = AntisymmetricRnn(1, AntisymmetricRnnConfig(8), dtype=torch.float64)
+        >>> real = torch.linalg.eigvals(system.recurrent_matrix()).real
+        >>> bool((real + system.config.gamma).abs().max() < 1e-13)
+        True
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        config: AntisymmetricRnnConfig,
+        generator: torch.Generator | None = None,
+        **factory: Unpack[Factory],
+    ) -> None:
+        N = config.hidden_size
+        super().__init__(input_size, N)
+        self.config = config
+        self.A = parameter(skew_size(N), **factory)
+        # With a gate, its rows follow: [V; V_z] and [b; b_z].
+        rows = 2 * N if config.gated else N
+        self.V = parameter(rows, input_size, **factory)
+        self.b = parameter(rows, **factory)
+        self.reset_parameters(generator)
+
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Draw the first values."""
+        std = self.config.sigma_w * math.sqrt(2 / self.state_size)
+        nn.init.normal_(self.A, 0, std, generator=generator)
+        nn.init.normal_(self.V, 0, self.input_size**-0.5, generator=generator)
+        nn.init.zeros_(self.b)
+
+    def recurrent_matrix(self) -> Tensor:
+        """M = W − Wᵀ − γI."""
+        eye = torch.eye(self.state_size, dtype=self.A.dtype, device=self.A.device)
+        return skew(self.A, self.state_size) - self.config.gamma * eye
+
+    def drive(self, u: Tensor) -> Tensor:
+        """V u + b, with a gate [V u + b; V_z u + b_z]."""
+        return u @ self.V.mT + self.b
+
+    def transition(self) -> Transition:
+        """h, d ↦ the next h."""
+        M_t, eps = self.recurrent_matrix().mT, self.config.epsilon
+
+        def plain(h: Tensor, d: Tensor) -> Tensor:
+            return torch.add(h, torch.tanh(h @ M_t + d), alpha=eps)
+
+        def gated(h: Tensor, d: Tensor) -> Tensor:
+            pre, (d_h, d_z) = h @ M_t, d.chunk(2, -1)
+            return torch.addcmul(h, torch.tanh(pre + d_h), torch.sigmoid(pre + d_z), value=eps)
+
+        return gated if self.config.gated else plain
+
+
+ROW = Row(
+    "sequence",
+    AntisymmetricRnnConfig,
+    builder(AntisymmetricRnn),
+    AntisymmetricRnnConfig(5, gated=True),
+    {
+        # The paper searched SGD and Adagrad, lr from 0.1 to 1, ε and γ from 0.001 to 1.
+        "psmnist": Preset(
+            "psmnist",
+            AntisymmetricRnnConfig(128, 0.01, 0.01),
+            9_674,
+            {"optimizer": "adagrad", "lr": 0.1, "batch_size": 128},
+        ),
+        # github.com/KurochkinAlexey/AntisymmetricRNN
+        "psmnist-gated": Preset(
+            "psmnist",
+            AntisymmetricRnnConfig(128, 0.01, 0.01, gated=True),
+            9_930,
+            {"optimizer": "adagrad", "lr": 0.1, "batch_size": 128, "epochs": 46},
+        ),
+    },
+)

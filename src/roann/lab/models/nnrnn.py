@@ -1,0 +1,154 @@
+"""nnRNN: a non-normal recurrent matrix in its real Schur form."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Unpack
+
+import torch
+from torch import Tensor, nn
+
+from roann.lab import limits
+from roann.lab.models.base import Preset, Row
+from roann.lab.models.modrelu import OrthogonalSystem
+from roann.lab.models.recurrence import Factory, builder, parameter
+from roann.lab.models.skew import ANGLES, Angles, block_angles_, exponential, skew, skew_size
+
+
+@dataclass(frozen=True)
+class NnRnnConfig:
+    """Settings of nnRNN.
+
+    Attributes:
+        hidden_size: N, even.
+        angles: the first skew matrix of P: "cayley" or "henaff".
+        modulus_penalty: δ of δ Σ (γ − 1)².
+        triangle_decay: the L2 decay of T, as half this times ‖T‖² in the loss.
+        orthogonal_rate: the learning rate of P over that of the rest.
+    """
+
+    hidden_size: int = 512
+    angles: Angles = "cayley"
+    modulus_penalty: float = 0.1
+    triangle_decay: float = 1e-4
+    orthogonal_rate: float = 0.1
+
+    def __post_init__(self) -> None:
+        limits.whole("hidden_size", self.hidden_size, 2, limits.WIDTH)
+        if self.hidden_size % 2:
+            limits.fail("hidden_size", "an even number (N/2 planes)", self.hidden_size)
+        limits.choice("angles", self.angles, ANGLES)
+        limits.real("modulus_penalty", self.modulus_penalty, 0, 1e6)
+        limits.real("triangle_decay", self.triangle_decay, 0, 1e6)
+        limits.real("orthogonal_rate", self.orthogonal_rate, 0, 1)
+
+
+def above_blocks(n: int, device: torch.device) -> Tensor:
+    """The indices (2, n(n−2)/2) of the entries strictly above the 2×2 blocks of the diagonal."""
+    i, j = torch.triu_indices(n, n, 1, device=device)
+    outside = i // 2 < j // 2
+    return torch.stack([i[outside], j[outside]])
+
+
+class NnRnn(OrthogonalSystem):
+    r"""nnRNN, `Kerg et al. 2019 <https://arxiv.org/abs/1905.12080>`_.
+
+        W = P (Λ + T) Pᵀ,   h' = modrelu_b(W h + W_i x),   loss + δ Σ (γ_i − 1)²
+
+    P = exp(skew), Λ = diag of the blocks γ_i [cos θ_i, −sin θ_i; sin θ_i, cos θ_i], T strictly
+    above these blocks: the eigenvalues of W are γ_i e^{±iθ_i} whatever T is, and T = 0, γ = 1 is an
+    orthogonal network. The Jacobian is D W with D ∈ {0, 1}.
+
+    Count: N(N−1)/2 (P) + N(N−2)/2 (T) + N/2 (θ) + N/2 (γ) + N·I + N, and 10N + 10 for a readout:
+    268,042 at N = 512. Public code masks T inside the blocks too: N/2 more (268,298, as a plain
+    RNN), but then γ and θ are no longer the eigenvalues. It also never uses its chosen start
+    of P, and stores N angles of which it reads half; here neither.
+
+    Start: T = 0, γ = 1, θ ~ U(0, 2π), the skew matrix of P by planes, W_i Kaiming normal,
+    b ~ U(±0.01).
+
+    Args:
+        input_size: I.
+        config: see `NnRnnConfig`.
+        generator: the source of the first values.
+
+    Example:
+        >>> system = NnRnn(1, NnRnnConfig(hidden_size=8), dtype=torch.float64)
+        >>> _ = nn.init.normal_(system.T)
+        >>> moduli = torch.linalg.eigvals(system.recurrent_matrix()).abs()
+        >>> bool((moduli - 1).abs().max() < 1e-12)
+        True
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        config: NnRnnConfig,
+        generator: torch.Generator | None = None,
+        **factory: Unpack[Factory],
+    ) -> None:
+        N = config.hidden_size
+        super().__init__(input_size, N, **factory)
+        self.config = config
+        self.A = parameter(skew_size(N), **factory)
+        self.theta = parameter(N // 2, **factory)
+        self.gamma = parameter(N // 2, **factory)
+        self.T = parameter(N * (N - 2) // 2, **factory)
+        self.reset_parameters(generator)
+
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Draw the first values."""
+        block_angles_(self.A, self.state_size, self.config.angles, generator)
+        nn.init.uniform_(self.theta, 0, 2 * math.pi, generator=generator)
+        nn.init.ones_(self.gamma)
+        nn.init.zeros_(self.T)
+        nn.init.kaiming_normal_(self.W_i, generator=generator)
+        nn.init.uniform_(self.b, -0.01, 0.01, generator=generator)
+
+    def schur_form(self) -> Tensor:
+        """Λ + T."""
+        N, even = self.state_size, torch.arange(0, self.state_size, 2, device=self.T.device)
+        c, s = self.gamma * torch.cos(self.theta), self.gamma * torch.sin(self.theta)
+        i, j = above_blocks(N, self.T.device)
+        rows = torch.cat([i, even, even, even + 1, even + 1])
+        columns = torch.cat([j, even, even + 1, even, even + 1])
+        entries = torch.cat([self.T, c, -s, s, c])
+        return entries.new_zeros(N, N).index_put((rows, columns), entries)
+
+    def recurrent_matrix(self) -> Tensor:
+        """W = P (Λ + T) Pᵀ."""
+        P = exponential(skew(self.A, self.state_size))
+        return P @ self.schur_form() @ P.mT
+
+    def penalty(self) -> Tensor:
+        """δ Σ (γ − 1)² + ½ decay ‖T‖²."""
+        drift = self.config.modulus_penalty * (self.gamma - 1).square().sum()
+        return drift + 0.5 * self.config.triangle_decay * self.T.square().sum()
+
+    def learning_rate_scales(self) -> dict[str, float]:
+        """The factor of P."""
+        return {"A": self.config.orthogonal_rate}
+
+
+ROW = Row(
+    "sequence",
+    NnRnnConfig,
+    builder(NnRnn),
+    NnRnnConfig(6),
+    {
+        # github.com/KyleGoyette/nnRNN: README; the supplement says lr 1.5e-4, δ = 0.15.
+        "psmnist": Preset(
+            "psmnist",
+            NnRnnConfig(512, "cayley", 0.1, 1e-4, 0.1),
+            268_042,
+            {"optimizer": "rmsprop", "lr": 2e-4, "alpha": 0.99, "batch_size": 100},
+        ),
+        # The same, for a lag of 200; P at 1e-6.
+        "copying": Preset(
+            "copying",
+            NnRnnConfig(128, "cayley", 1e-4, 1e-6, 0.002),
+            settings={"optimizer": "rmsprop", "lr": 5e-4, "alpha": 0.99, "batch_size": 10},
+        ),
+    },
+)

@@ -1,0 +1,106 @@
+"""The scan shared by the compared systems: inputs projected once, then one step after another."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from functools import reduce
+from itertools import accumulate
+from typing import TypedDict, TypeVar, Unpack
+
+import torch
+from torch import Tensor, nn
+
+from roann._checks import fail
+from roann.lab.models.base import Demand, SequenceSystem, Streams
+
+C = TypeVar("C")
+
+Transition = Callable[[Tensor, Tensor], Tensor]
+"""(x[k] (…, S), d[k+1] (…, K)) → x[k+1] (…, S)."""
+
+
+def scan(f: Transition, drive: Tensor, x: Tensor) -> Tensor:
+    """The states x[1] … x[T] (T, B, S) of x[k+1] = f(x[k], d[k+1]), d of shape (T, B, K).
+
+    `unbind` rather than indexing: the gradient of d is then stacked once, where T separate
+    indexings would add up T tensors of the size of d.
+    """
+    return torch.stack(list(accumulate(drive.unbind(0), f, initial=x))[1:])
+
+
+class Factory(TypedDict, total=False):
+    """Where and in which type a system makes its tensors; as in torch, the defaults if not said."""
+
+    device: torch.device | str | None
+    dtype: torch.dtype | None
+
+
+def parameter(*shape: int, **factory: Unpack[Factory]) -> nn.Parameter:
+    """An uninitialised parameter."""
+    return nn.Parameter(torch.empty(shape, **factory))
+
+
+def builder(
+    system: Callable[[int, C, torch.Generator], SequenceSystem],
+) -> Callable[[C, Demand, Streams], SequenceSystem]:
+    """The `Row.build` of a system that needs nothing of a task but the size of its inputs."""
+    return lambda config, demand, streams: system(demand.input_size, config, streams("weights"))
+
+
+def first_state(system: SequenceSystem, u: Tensor, state: Tensor | None) -> Tensor:
+    """x[0] (B, S): `state`, or the system's own; refuses inputs and states that do not fit."""
+    if u.dim() != 3 or u.shape[0] == 0 or u.shape[2] != system.input_size:
+        fail("u", f"shape (T ≥ 1, B, {system.input_size})", tuple(u.shape))
+    if state is not None and state.shape != (u.shape[1], system.state_size):
+        fail("state", f"shape ({u.shape[1]}, {system.state_size})", tuple(state.shape))
+    return system.initial_state(u.shape[1]) if state is None else state
+
+
+class DrivenSystem(SequenceSystem):
+    """Abstract: a system whose inputs enter by a map of their own.
+
+        d[k] = drive(u[k]),    x[k+1] = f(x[k], d[k+1])
+
+    `drive` is one product over all times; `transition` makes f, so that whatever depends on
+    parameters alone (a matrix exponential, say) is computed once per sequence, never cached
+    beyond it.
+
+    Args:
+        input_size: I.
+        state_size: S.
+        output_size: H; None for H = S.
+    """
+
+    def __init__(self, input_size: int, state_size: int, output_size: int | None = None) -> None:
+        super().__init__()
+        self.input_size = input_size
+        self.state_size = state_size
+        self.output_size = state_size if output_size is None else output_size
+
+    @abstractmethod
+    def drive(self, u: Tensor) -> Tensor:
+        """From inputs (…, I) to what the transition takes, (…, K)."""
+
+    @abstractmethod
+    def transition(self) -> Transition:
+        """The map f from (x, d) to the next x, for the present parameters."""
+
+    def start(self, u: Tensor, state: Tensor | None) -> Tensor:
+        """x[0] (B, S), before every sequence; override to prepare the parameters as well."""
+        return first_state(self, u, state)
+
+    def forward(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """From u (T, B, I) and x[0] (B, S) to the outputs (T, B, H) and x[T] (B, S)."""
+        x = self.start(u, state)
+        states = scan(self.transition(), self.drive(u), x)
+        return self.read(states), states[-1]
+
+    def last(self, u: Tensor, state: Tensor | None = None) -> Tensor:
+        """The output (B, H) after the whole of u; states are not stacked."""
+        x = self.start(u, state)
+        return self.read(reduce(self.transition(), self.drive(u).unbind(0), x))
+
+    def step(self, x: Tensor, u: Tensor) -> Tensor:
+        """From x (…, S) and u (…, I) to the next x."""
+        return self.transition()(x, self.drive(u))

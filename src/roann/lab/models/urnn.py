@@ -1,0 +1,160 @@
+"""uRNN: a unitary recurrent matrix as a product of simple ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, Unpack
+
+import torch
+from torch import Tensor, nn
+
+from roann.lab import limits
+from roann.lab.models.base import HeadInit, Preset, Row
+from roann.lab.models.modrelu import UnitarySystem
+from roann.lab.models.recurrence import Factory, builder, parameter
+
+
+@dataclass(frozen=True)
+class URnnConfig:
+    """Settings of uRNN.
+
+    Attributes:
+        hidden_size: N complex units, a state of 2N real numbers.
+    """
+
+    hidden_size: int = 512
+
+    def __post_init__(self) -> None:
+        limits.whole("hidden_size", self.hidden_size, 1, limits.WIDTH)
+
+
+def restricted_unitary(
+    theta: Tensor, reflections: Tensor, permutation: Tensor
+) -> Callable[[Tensor], Tensor]:
+    """z (…, N) ↦ D₃ R₂ F⁻¹ D₂ Π R₁ F D₁ z, complex, in O(N log N).
+
+    Args:
+        theta: (3, N), the angles of D₁, D₂, D₃ = diag e^{iθ}.
+        reflections: (2, 2, N), [Re v; Im v] of R₁, R₂ = I − 2vv*/‖v‖².
+        permutation: (N,), (Π z)_i = z[p_i].
+    """
+    D_1, D_2, D_3 = torch.polar(torch.ones_like(theta), theta)
+    v = torch.complex(reflections[:, 0], reflections[:, 1])
+    v_1, v_2 = v * (math.sqrt(2) / reflections.square().sum((1, 2)).sqrt()).unsqueeze(-1)
+
+    def reflect(z: Tensor, v: Tensor) -> Tensor:
+        return z - (z * v.conj()).sum(-1, keepdim=True) * v
+
+    def apply(z: Tensor) -> Tensor:
+        z = reflect(torch.fft.fft(D_1 * z, norm="ortho"), v_1)
+        z = torch.fft.ifft(D_2 * z.index_select(-1, permutation), norm="ortho")
+        out: Tensor = D_3 * reflect(z, v_2)
+        return out
+
+    return apply
+
+
+def draw_restricted_unitary_(
+    theta: Tensor, reflections: Tensor, generator: torch.Generator | None
+) -> None:
+    """The published first values: θ ~ U(±π), reflections ~ U(±√(6/(2 + 2N)))."""
+    bound = math.sqrt(6 / (2 + 2 * theta.shape[1]))
+    nn.init.uniform_(theta, -math.pi, math.pi, generator=generator)
+    nn.init.uniform_(reflections, -bound, bound, generator=generator)
+
+
+class URnn(UnitarySystem):
+    r"""uRNN, `Arjovsky, Shah & Bengio 2016 <https://arxiv.org/abs/1511.06464>`_.
+
+        W = D₃ R₂ F⁻¹ D₂ Π R₁ F D₁,   h' = modReLU_b(W h + V x),   h₀ learned
+
+    on complex h, with modReLU_b(z) = z·max(|z| + b, 0)/|z|, b real; D diagonal phases, R
+    reflections, F the unitary discrete Fourier transform, Π a fixed random permutation. State and
+    output are [Re h; Im h].
+
+    W keeps every norm. The modReLU does not: backwards its singular values are 1 (radial) and
+    1 + b/|z| (tangential), or 0 where |z| + b ≤ 0, so that b > 0 expands and b < 0 contracts.
+
+    Count: 3N + 4N + N (b) + 2N (h₀) + 2N·I, and 2N·10 + 10 for a readout: 32N + 10 in all,
+    16,394 at N = 512. All of it is stored as real numbers. (The lengths and phases of the
+    two reflection vectors have no effect; they are counted, as published.)
+
+    Start: phases U(±π), reflections and V Glorot uniform, b ~ U(±0.01), h₀ ~ U(±√(3/(2N))).
+    Public versions put an ε into |z| (the map then contracts), draw h₀ anew at every call, or give
+    NaN gradients at z = 0; see `complex_modrelu`.
+
+    Args:
+        input_size: I.
+        config: see `URnnConfig`.
+        generator: the source of the permutation and of the first values.
+
+    Example:
+        >>> system = URnn(1, URnnConfig(hidden_size=8), dtype=torch.float64)
+        >>> z = torch.randn(3, 16, dtype=torch.float64)
+        >>> bool((system.unitary()(z).norm(dim=1) - z.norm(dim=1)).abs().max() < 1e-13)
+        True
+    """
+
+    head_init: ClassVar[HeadInit] = "xavier_uniform"
+    permutation: Tensor
+
+    def __init__(
+        self,
+        input_size: int,
+        config: URnnConfig,
+        generator: torch.Generator | None = None,
+        **factory: Unpack[Factory],
+    ) -> None:
+        N = config.hidden_size
+        super().__init__(input_size, N, **factory)
+        self.theta = parameter(3, N, **factory)
+        self.reflections = parameter(2, 2, N, **factory)
+        permutation = torch.randperm(N, generator=generator, device=factory.get("device"))
+        self.register_buffer("permutation", permutation)
+        self.reset_parameters(generator)
+
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Draw the first values; Π stays."""
+        draw_restricted_unitary_(self.theta, self.reflections, generator)
+        self.reset_cell(generator)
+
+    def unitary(self) -> Callable[[Tensor], Tensor]:
+        """[Re h; Im h] ↦ [Re W h; Im W h]."""
+        apply = restricted_unitary(self.theta, self.reflections, self.permutation)
+
+        def real_apply(h: Tensor) -> Tensor:
+            z = apply(torch.complex(*h.chunk(2, -1)))
+            return torch.cat([z.real, z.imag], -1)
+
+        return real_apply
+
+
+ROW = Row(
+    "sequence",
+    URnnConfig,
+    builder(URnn),
+    URnnConfig(4),
+    {
+        # github.com/stwisdom/urnn: config_mnist_restricteduRNN*
+        "psmnist": Preset(
+            "psmnist",
+            URnnConfig(512),
+            16_394,
+            {"optimizer": "rmsprop", "lr": 1e-4, "alpha": 0.9, "batch_size": 50},
+        ),
+        # github.com/amarshah/complex_RNN
+        "adding": Preset(
+            "adding",
+            URnnConfig(512),
+            settings={"optimizer": "rmsprop", "lr": 1e-3, "alpha": 0.9, "batch_size": 20},
+        ),
+        # github.com/stwisdom/urnn: run_memory_problem.sh
+        "copying": Preset(
+            "copying",
+            URnnConfig(470),
+            settings={"optimizer": "rmsprop", "lr": 1e-3, "alpha": 0.9, "batch_size": 20},
+        ),
+    },
+)
