@@ -81,7 +81,8 @@ def roa_step(
     return reference.step(x, drive, W, _form(O, x), a, phi)
 
 
-@torch.compiler.disable  # one opaque call: a traced loop would become a graph of T nodes
+# One opaque call under torch.compile: a traced loop would become a graph of T nodes.
+@torch.compiler.disable  # type: ignore[untyped-decorator]
 def roa_scan(
     x0: Tensor,
     W: Tensor,
@@ -139,7 +140,7 @@ def roa_scan(
         # The state must not be rounded T times: under autocast the scan runs in full precision.
         x0, W, u, W_i, b = (None if t is None else _full(t) for t in (x0, W, u, W_i, b))  # type: ignore[assignment]
         with torch.autocast(x0.device.type, enabled=False):
-            return roa_scan(
+            return roa_scan(  # type: ignore[no-any-return]
                 x0, W, O, alpha, u=u, W_i=W_i, b=b, nonlinearity=nonlinearity, steps=steps,
                 batch_sizes=batch_sizes, backend=backend, memory=memory, last_only=last_only,
             )  # fmt: skip

@@ -47,11 +47,16 @@ def _relu_slope(y: Tensor) -> Tensor:
 
 
 def _leaky_relu_slope(y: Tensor) -> Tensor:
-    return torch.where(y > 0, 1.0, LEAK).to(y.dtype)
+    return torch.full_like(y, LEAK).masked_fill(y > 0, 1)
 
 
 def _leaky_relu(y: Tensor) -> Tensor:
     return F.leaky_relu(y, LEAK)
+
+
+def _softplus(y: Tensor) -> Tensor:
+    # Not F.softplus, which replaces the curve by a line above 20, visibly so in float64.
+    return torch.logaddexp(y, torch.zeros_like(y))
 
 
 def _identity(y: Tensor) -> Tensor:
@@ -66,6 +71,6 @@ ACTIVATIONS: dict[str, Activation] = {
         Activation("sigmoid", 2, torch.sigmoid, _sigmoid_slope, 0.25, 1.0),
         Activation("identity", 3, _identity, torch.ones_like, 1.0, None),
         Activation("leaky_relu", 4, _leaky_relu, _leaky_relu_slope, 1.0, None),
-        Activation("softplus", 5, F.softplus, torch.sigmoid, 1.0, None),
+        Activation("softplus", 5, _softplus, torch.sigmoid, 1.0, None),
     )
 }
