@@ -25,7 +25,7 @@ from roann.lab.figures.spectra import Cloud, eigenvalues, gradient_along_time, s
 from roann.lab.figures.style import looks, save, svg_bytes
 from roann.lab.figures.surfaces import Surface, decision_surfaces, digit_sequence
 from roann.lab.figures.svg import inline_svg
-from roann.lab.figures.text import inert, label_text
+from roann.lab.figures.text import label_text, number_text
 
 __all__ = [
     "Cloud",
@@ -42,12 +42,12 @@ __all__ = [
     "digit_sequence",
     "eigenvalues",
     "gradient_along_time",
-    "inert",
     "inline_svg",
     "label_text",
     "learning_curves",
     "looks",
     "median_curve",
+    "number_text",
     "psmnist_accuracy",
     "save",
     "score_against_rho",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -14,7 +15,7 @@ from roann.lab.figures.curves import (
     Better,
     Curve,
     draw_curves,
-    draw_levels,
+    draw_trivial,
 )
 from roann.lab.figures.style import (
     INK,
@@ -43,19 +44,19 @@ def psmnist_accuracy(
 
     Args:
         arms: label → the curves of its seeds; x epochs, y accuracies between 0 and 1.
-        published: label → published accuracy; drawn in the colour of the arm of that label.
+        published: label of an arm → the accuracy published for it, drawn in the arm's colour.
         linear: accuracy of a linear softmax on the pixels, which knows no order at all.
         title: above the axes.
     """
     figure, axes = one_axes(width=5.6)
     draw_curves(axes, arms, better="higher")
-    styles = looks(arms)
-    lines = {name: (value, ":", styles[name].color if name in styles else INK)
-             for name, value in published.items()}  # fmt: skip
-    lines["linear softmax"] = (linear, "--", MUTED)
-    for value, dash, color in lines.values():
-        axes.axhline(value, color=color, linestyle=dash, linewidth=1.2, zorder=1)
-    _name_lines(axes, {name: line[0] for name, line in lines.items()})
+    axes.axhline(linear, color=MUTED, linestyle="--", linewidth=1.2, zorder=1)
+    names = {linear: "linear softmax"}
+    for label, look in looks(arms).items():
+        if label in published and published[label] not in names:
+            axes.axhline(published[label], color=look.color, linestyle=":", linewidth=1.4, zorder=1)
+            names[published[label]] = "paper"
+    _name_lines(axes, names)
     percent_axis(axes)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel("epoch")
@@ -66,15 +67,15 @@ def psmnist_accuracy(
     return figure
 
 
-def _name_lines(axes: Axes, levels: Mapping[str, float]) -> None:
+def _name_lines(axes: Axes, names: Mapping[float, str]) -> None:
     """Names at the right margin, moved apart where lines are closer than a line of text."""
     low, high = axes.get_ylim()
     gap = 0.055 * (high - low)
-    at = -float("inf")
-    for name, value in sorted(levels.items(), key=lambda item: item[1]):
+    at = -math.inf
+    for value in sorted(names):
         at = max(value, at + gap)
         axes.annotate(
-            f"{label_text(name)} {100 * value:.2f} %", (1.0, value), (1.015, at),
+            f"{names[value]} {100 * value:.2f} %", (1.0, value), (1.015, at),
             xycoords=("axes fraction", "data"), textcoords=("axes fraction", "data"),
             va="center", fontsize=7.8, color=INK, annotation_clip=False,
         )  # fmt: skip
@@ -100,7 +101,7 @@ def ablation_panels(tasks: Mapping[str, Panel]) -> Figure:
     styles = looks(every)
     for axes, (task, panel) in zip(grid, tasks.items(), strict=True):
         draw_curves(axes, panel.arms, better=panel.better, log=panel.log, styles=styles)
-        draw_levels(axes, panel.trivial, {}, percent=panel.percent)
+        draw_trivial(axes, panel.trivial, percent=panel.percent)
         if panel.percent:
             percent_axis(axes)
         elif panel.log:
@@ -172,7 +173,7 @@ def score_against_rho(
             marker="x", markersize=7, markeredgewidth=1.8, color=look.color,
             label=f"{label_text(label)}: diverged" if lost else None,
         )  # fmt: skip
-    draw_levels(axes, trivial, {}, percent=percent)
+    draw_trivial(axes, trivial, percent=percent)
     if marked is not None:
         axes.axvline(marked, color=INK, linestyle=":", linewidth=1.1)
         axes.annotate(

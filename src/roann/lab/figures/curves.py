@@ -21,7 +21,7 @@ from roann.lab.figures.style import (
     one_axes,
     percent_axis,
 )
-from roann.lab.figures.text import label_text
+from roann.lab.figures.text import label_text, number_text
 
 Record = Mapping[str, Any]
 Better = Literal["lower", "higher"]
@@ -137,7 +137,7 @@ def learning_curves(
     trivial: float | None = None,
     log: bool = False,
     percent: bool = False,
-    references: Mapping[str, float] | None = None,
+    best: bool = True,
     title: str | None = None,
 ) -> Figure:
     """Scores over training, one colour per arm.
@@ -150,12 +150,12 @@ def learning_curves(
         trivial: the score of a model that learnt nothing, drawn as a dashed line.
         log: a logarithmic score axis; scores at or below zero are left out there.
         percent: scores are fractions shown in percent.
-        references: label → a published score, drawn as a dotted line.
+        best: put a star at the best point of each arm.
         title: above the axes.
     """
     figure, axes = one_axes()
-    draw_curves(axes, arms, better=better, log=log)
-    draw_levels(axes, trivial, references or {}, percent=percent)
+    draw_curves(axes, arms, better=better, log=log, best=best)
+    draw_trivial(axes, trivial, percent=percent)
     axes.set_xlabel(xlabel)
     axes.set_ylabel(label_text(ylabel))
     if title:
@@ -174,6 +174,7 @@ def draw_curves(
     *,
     better: Better,
     log: bool = False,
+    best: bool = True,
     styles: Mapping[str, Look] | None = None,
 ) -> None:
     """Draw arms into axes: seeds thin, median thick, a star at the best, × where a run diverged."""
@@ -181,6 +182,9 @@ def draw_curves(
     for label, curves in arms.items():
         shown = [_positive(curve) for curve in curves] if log else list(curves)
         _draw_arm(axes, label, shown, styles[label], better)
+        point = best_point(shown, better) if best else None
+        if point is not None:
+            _draw_star(axes, point[1], point[2], styles[label])
 
 
 def _positive(curve: Curve) -> Curve:
@@ -203,26 +207,22 @@ def _draw_arm(axes: Axes, label: str, curves: Sequence[Curve], look: Look, bette
         xs, ys, color=look.color, linestyle=look.dash, marker=look.marker,
         markersize=3.8, markevery=max(1, len(xs) // 8), label=text,
     )  # fmt: skip
-    best = best_point(curves, better)
-    if best is not None:
-        axes.plot(
-            best[1], best[2], marker="*", markersize=11, color=look.color,
-            markeredgecolor=INK, markeredgewidth=0.6, linestyle="none", zorder=5,
-        )  # fmt: skip
 
 
-def draw_levels(
-    axes: Axes, trivial: float | None, references: Mapping[str, float], *, percent: bool
-) -> None:
-    """Horizontal lines: the trivial score dashed, published ones dotted, with their names."""
-    levels = [(label_text(name), value, ":") for name, value in references.items()]
-    if trivial is not None:
-        levels.append(("trivial", trivial, "--"))
-    for name, value, dash in levels:
-        axes.axhline(value, color=MUTED, linestyle=dash, linewidth=1.1, zorder=1)
-        number = f"{100 * value:.4g} %" if percent else f"{value:.3g}"
-        axes.annotate(
-            f"{name} {number}", (1.0, value), xycoords=("axes fraction", "data"),
-            xytext=(-2, 2), textcoords="offset points", ha="right", va="bottom",
-            fontsize=7.8, color=MUTED,
-        )  # fmt: skip
+def _draw_star(axes: Axes, x: float, y: float, look: Look) -> None:
+    axes.plot(
+        x, y, marker="*", markersize=11, color=look.color, markeredgecolor=INK,
+        markeredgewidth=0.6, linestyle="none", zorder=5,
+    )  # fmt: skip
+
+
+def draw_trivial(axes: Axes, value: float | None, *, percent: bool) -> None:
+    """A dashed line at the score of a model that learnt nothing, named at its right end."""
+    if value is None:
+        return
+    axes.axhline(value, color=MUTED, linestyle="--", linewidth=1.1, zorder=1)
+    number = f"{100 * value:.4g} %" if percent else number_text(value)
+    axes.annotate(
+        f"trivial {number}", (1.0, value), xycoords=("axes fraction", "data"), xytext=(-2, 2),
+        textcoords="offset points", ha="right", va="bottom", fontsize=7.8, color=INK,
+    )  # fmt: skip

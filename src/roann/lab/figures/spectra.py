@@ -22,7 +22,7 @@ from roann.lab.figures.style import (
     looks,
     one_axes,
     panels,
-    power_of_ten,
+    tick,
 )
 from roann.lab.figures.text import label_text
 
@@ -73,7 +73,7 @@ def singular_values(
         log_axis(axes, "x")
     if any(abs(s) > _WIDE for clouds in arms.values() for c in clouds for s in _finite(c)):
         axes.set_yscale("symlog", linthresh=1.0)
-        axes.yaxis.set_major_formatter(FuncFormatter(power_of_ten))
+        axes.yaxis.set_major_formatter(FuncFormatter(tick))
     axes.set_xlabel(xlabel)
     axes.set_ylabel("ln σ of the Jacobian")
     if title:

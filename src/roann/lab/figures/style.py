@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import io
 import math
+import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -26,7 +27,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from roann.lab.figures.text import label_text
+from roann.lab.figures.text import label_text, number_text
 
 P = ParamSpec("P")
 
@@ -44,9 +45,6 @@ OKABE_ITO = {
     "sky": "#56b4e9",
     "black": "#000000",
 }
-
-PRECISE = 1e-9
-"""Two numbers closer than this, relatively, get one tick."""
 
 
 class Look(NamedTuple):
@@ -153,7 +151,7 @@ def panels(columns: int, width: float = 3.4, height: float = 3.0) -> tuple[Figur
 
 
 def looks(labels: Iterable[str]) -> dict[str, Look]:
-    """A distinct look for every label; a label that begins with a known model's name keeps its own.
+    """A distinct look for every label; a label with a known model's or filter's name keeps its own.
 
     Colours come first, then dash patterns: 7 arms differ in colour, 28 in colour and dashes.
     """
@@ -181,8 +179,9 @@ def looks(labels: Iterable[str]) -> dict[str, Look]:
 
 
 def _reserved(label: str) -> str | None:
-    words = label.split()
-    return _RESERVED.get(words[0].lower()) if words else None
+    """The colour of the last known word: "roa-rnn, identity" is drawn as the identity."""
+    known = [_RESERVED[word] for word in re.split(r"[\s,=()]+", label) if word in _RESERVED]
+    return known[-1] if known else None
 
 
 def legend(axes: Axes, **options: Any) -> None:
@@ -192,33 +191,16 @@ def legend(axes: Axes, **options: Any) -> None:
         axes.legend(handles, [label_text(text) for text in labels], **options)
 
 
-_SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-
-
-def power_of_ten(value: float, _position: int | None = None) -> str:
-    """A tick label for a log axis: 0.01, 1, 1000, and 10⁻⁵ beyond.
-
-    Example:
-        >>> power_of_ten(0.1), power_of_ten(1e-5), power_of_ten(2e-5), power_of_ten(0.0)
-        ('0.1', '10⁻⁵', '2·10⁻⁵', '0')
-    """
-    if value == 0 or not math.isfinite(value):
-        return "0" if value == 0 else ""
-    size = abs(value)
-    sign = "−" if value < 0 else ""
-    exponent = math.floor(math.log10(size) + PRECISE)
-    if -3 <= exponent <= 3:
-        return f"{sign}{size:.6g}"
-    mantissa = size / 10.0**exponent
-    power = "10" + str(exponent).translate(_SUPERSCRIPT)
-    return sign + (power if abs(mantissa - 1) < PRECISE else f"{mantissa:.3g}·{power}")
+def tick(value: float, _position: int | None = None) -> str:
+    """The label of a tick of a log axis."""
+    return number_text(value, digits=6) if math.isfinite(value) else ""
 
 
 def log_axis(axes: Axes, which: str) -> None:
     """Make axis `which` ("x" or "y") logarithmic, with plain Unicode labels."""
     axis = axes.xaxis if which == "x" else axes.yaxis
     (axes.set_xscale if which == "x" else axes.set_yscale)("log")
-    axis.set_major_formatter(FuncFormatter(power_of_ten))
+    axis.set_major_formatter(FuncFormatter(tick))
     axis.set_minor_formatter(NullFormatter())
     low, high = sorted(axis.get_view_interval())
     if low > 0 and high / low < 30:

@@ -8,7 +8,7 @@ import xml.etree.ElementTree as ET
 from matplotlib.figure import Figure
 
 from roann.lab.figures.style import GRID, INK, MUTED, OKABE_ITO, PAPER, svg_bytes
-from roann.lab.figures.text import inert
+from roann.lab.progress import printable
 
 _VARIABLES = {
     INK: "ink",
@@ -50,7 +50,7 @@ def inline_svg(figure: Figure, prefix: str, description: str) -> str:
     # The page sets the width; the view box keeps the proportions.
     natural = root.attrib.pop("width"), root.attrib.pop("height")
     root.set("role", "img")
-    root.set("aria-label", inert(description))
+    root.set("aria-label", printable(description))
     root.set("style", f"--natural-width: {natural[0]}")
     return ET.tostring(root, encoding="unicode", short_empty_elements=True)
 

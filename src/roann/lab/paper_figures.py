@@ -1,0 +1,103 @@
+"""What the paper printed: the numbers and sentences our results stand beside, with their places.
+
+A. Ceni, "Random orthogonal additive filters: a solution to the vanishing/exploding gradient of deep
+neural networks". The paper prints few numbers: where a figure has only curves, its text is quoted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A published result.
+
+    Attributes:
+        task: name of the task.
+        model: name of the model.
+        text: what is claimed, short.
+        source: where it stands.
+        value: the score, where the paper prints one.
+        where: config fields of task or model that must have these values.
+    """
+
+    task: str
+    model: str
+    text: str
+    source: str
+    value: float | None = None
+    where: Mapping[str, Any] = field(default_factory=dict)
+
+
+_TABLE = "table in Fig. 5"
+_MEMORY = "Fig. 2 and its text"
+_ADDING = "Fig. 3 and its text"
+
+CLAIMS: tuple[Claim, ...] = (
+    Claim("psmnist", "roa-rnn", "97.24 %", _TABLE, 0.9724, {"hidden_size": 178, "filter": "qr"}),
+    Claim("psmnist", "roa-rnn", "97.88 %", _TABLE, 0.9788, {"hidden_size": 256, "filter": "qr"}),
+    Claim("psmnist", "roa-rnn", "98.25 %", _TABLE, 0.9825, {"hidden_size": 512, "filter": "qr"}),
+    Claim("psmnist", "vanilla-rnn", "71.6 % (≈68k parameters)", _TABLE, 0.716),
+    Claim("psmnist", "lstm", "92.9 % (≈270k parameters)", _TABLE, 0.929),
+    Claim("psmnist", "gru", "94.1 % (≈200k parameters)", _TABLE, 0.941),
+    Claim("copying", "roa-rnn", "100 % on most steps after 2000", _MEMORY, where={"lag": 400}),
+    Claim("copying", "roa-rnn", "100 % on most steps after 2000", _MEMORY, where={"lag": 2000}),
+    Claim("copying", "roa-rnn", "beats trivial within 500 steps", _MEMORY, where={"lag": 10000}),
+    Claim("copying", "lstm", "struggles", _MEMORY, where={"lag": 400}),
+    Claim("copying", "vanilla-rnn", "NaN in all 5 trials", _MEMORY, where={"lag": 2000}),
+    Claim("adding", "roa-rnn", "converges within 5000 steps", _ADDING, where={"length": 200}),
+    Claim("adding", "roa-rnn", "converges within 5000 steps", _ADDING, where={"length": 1000}),
+    Claim("adding", "roa-rnn", "converges within 5000 steps", _ADDING, where={"length": 5000}),
+    Claim("adding", "vanilla-rnn", "fails", _ADDING, where={"length": 1000}),
+    Claim("adding", "lstm", "struggles", _ADDING, where={"length": 5000}),
+)
+
+LINEAR_SOFTMAX = 0.9265
+"""Test accuracy of a linear softmax on the 784 pixels: what psMNIST gives without any memory."""
+
+RHO = {"double-moon": 5.0, "copying": 3.0, "adding": 1 / 200, "psmnist": 1 / 2}
+"""The ρ of the paper's figures, by task."""
+
+PSMNIST_TABLE: tuple[tuple[str, str, float], ...] = (
+    ("Vanilla RNN", "≈68k", 0.716),
+    ("LSTM", "≈270k", 0.929),
+    ("GRU", "≈200k", 0.941),
+    ("Dilated CNN", "≈46k", 0.967),
+    ("FC uRNN", "≈270k", 0.941),
+    ("BN LSTM", "not given", 0.954),
+    ("expRNN", "≈137k", 0.966),
+    ("Lipschitz RNN", "≈34k", 0.963),
+    ("res-IndRNN", "not given", 0.9702),
+    ("dense-IndRNN", "not given", 0.972),
+    ("Shuffling RNN", "≈50k", 0.9643),
+    ("NRU", "≈165k", 0.9538),
+    ("LMU", "≈102k", 0.9715),
+    ("coRNN", "≈134k", 0.973),
+    ("roaRNN", "≈34k", 0.9724),
+    ("roaRNN", "≈69k", 0.9788),
+    ("roaRNN", "≈270k", 0.9825),
+)
+"""The paper's psMNIST table: system, parameters, best test accuracy."""
+
+
+def claim_for(task: Mapping[str, Any], model: Mapping[str, Any]) -> Claim | None:
+    """What the paper says about this model on this task, if anything.
+
+    Args:
+        task: the table `[task]` of a resolved config.
+        model: the table `[model]`.
+
+    Example:
+        >>> claim_for({"name": "psmnist"}, {"name": "roa-rnn", "hidden_size": 256}).text
+        '97.88 %'
+    """
+    settings = {"filter": "qr", **task, **model}
+    for claim in CLAIMS:
+        if (claim.task, claim.model) == (task.get("name"), model.get("name")) and all(
+            settings.get(name) == value for name, value in claim.where.items()
+        ):
+            return claim
+    return None

@@ -1,0 +1,22 @@
+"""`roann report`: run directories to one HTML file that opens offline."""
+
+from roann.lab.report.exhibits import Exhibit
+from roann.lab.report.page import duration, render, write_report
+from roann.lab.report.runs import ReportError, Run, load_run, load_runs
+from roann.lab.report.summary import Arm, Goal, Outcome, Section, sections_of
+
+__all__ = [
+    "Arm",
+    "Exhibit",
+    "Goal",
+    "Outcome",
+    "ReportError",
+    "Run",
+    "Section",
+    "duration",
+    "load_run",
+    "load_runs",
+    "render",
+    "sections_of",
+    "write_report",
+]

@@ -1,0 +1,314 @@
+"""Which figures a section of the report shows, and what their captions tell the reader to see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from roann.lab.figures import (
+    Cloud,
+    Curve,
+    RhoPoint,
+    Surface,
+    best_point,
+    curve_of,
+    decision_surfaces,
+    eigenvalues,
+    gradient_along_time,
+    learning_curves,
+    number_text,
+    psmnist_accuracy,
+    score_against_rho,
+    singular_values,
+    thinned,
+)
+from roann.lab.paper_figures import LINEAR_SOFTMAX, RHO
+from roann.lab.report.runs import Run
+from roann.lab.report.summary import Arm, Goal, Section, curves_of
+
+_SCORE_NAMES = {
+    "mse": "mean squared error",
+    "cross_entropy": "cross-entropy",
+    "recall_cross_entropy": "cross-entropy on the recall",
+    "recall_accuracy": "recall accuracy",
+}
+_RHO_GRID = 4
+"""So many values of ρ in arms that are otherwise equal make a grid, drawn against ρ."""
+
+
+@dataclass(frozen=True)
+class Exhibit:
+    """A figure with its words.
+
+    Attributes:
+        title: short.
+        caption: what is drawn and what to see in it.
+        figure: the drawing.
+        wide: it has several panels and needs the full width of the page.
+    """
+
+    title: str
+    caption: str
+    figure: Figure
+    wide: bool = False
+
+
+def score_name(score: str) -> str:
+    """A score's name for people."""
+    return _SCORE_NAMES.get(score, score.replace("_", " "))
+
+
+def score_text(score: str, value: float | None) -> str:
+    """A score as people read it: accuracies in percent."""
+    if value is None:
+        return "–"
+    return f"{100 * value:.2f} %" if "accuracy" in score else number_text(value)
+
+
+def exhibits_of(section: Section) -> list[Exhibit]:
+    """Every figure the records of a section can fill."""
+    grids = _rho_grids(section)
+    in_grid = {id(arm) for grid in grids for arm in grid}
+    arms = [arm for arm in section.arms if id(arm) not in in_grid]
+    made: list[Exhibit | None] = []
+    if arms:
+        made += [_curves(section, arms, score) for score in _scores(section)]
+        made += [_norms(section, arms), _gradients(section, arms), _clouds(section, arms)]
+        made += [_eigenvalues(section, arms), _surfaces(section, arms)]
+    made += [_against_rho(section, grid) for grid in grids]
+    return [exhibit for exhibit in made if exhibit is not None]
+
+
+def _scores(section: Section) -> list[str]:
+    """The primary score, and one more that has something to beat."""
+    others = [name for name in section.goal.trivial if name != section.goal.score]
+    return [section.goal.score, *others[:1]]
+
+
+def _better(score: str) -> Any:
+    return "higher" if "accuracy" in score else "lower"
+
+
+def _curves(section: Section, arms: Sequence[Arm], score: str) -> Exhibit | None:
+    epochs = any(r.get("epoch") for run in section.runs for r in run.records)
+    x = "epoch" if epochs else "step"
+    drawn = {
+        arm.label: [thinned(curve) for curve in curves_of(arm, score, section.goal, x)]
+        for arm in arms
+    }
+    drawn = {label: curves for label, curves in drawn.items() if any(c.x for c in curves)}
+    if not drawn:
+        return None
+    caption = _curve_caption(section.goal, drawn, score, x)
+    title = f"{section.title}: {score_name(score)}"
+    if section.task["name"] == "psmnist" and score == "accuracy":
+        figure = psmnist_accuracy(
+            drawn,
+            published={a.label: a.claim.value for a in arms if a.claim and a.claim.value},
+            linear=LINEAR_SOFTMAX,
+        )
+        caption += (
+            " Dotted: the best test accuracy the paper prints for the arm of that colour. Dashed: "
+            "a linear classifier that sees all pixels at once and needs no memory."
+        )
+        return Exhibit(title, caption, figure)
+    figure = learning_curves(
+        drawn,
+        ylabel=score_name(score),
+        xlabel="epoch" if epochs else "training step",
+        better=_better(score),
+        trivial=section.goal.trivial.get(score),
+        log=_better(score) == "lower",
+        percent="accuracy" in score,
+    )
+    return Exhibit(title, caption, figure)
+
+
+def _curve_caption(goal: Goal, arms: dict[str, list[Curve]], score: str, x: str) -> str:
+    facts = []
+    for label, curves in arms.items():
+        best = best_point(curves, _better(score))
+        if best is not None:
+            facts.append(f"{label} {score_text(score, best[2])} at {x} {best[1]:g}")
+    words = [
+        "Thin lines: every seed. Thick: their median. ★ the best point, × where a run diverged."
+    ]
+    if len(facts) <= 6:
+        words.append(f"Best of any seed: {'; '.join(facts)}.")
+    if score in goal.trivial:
+        learnt = score_text(score, goal.trivial[score])
+        words.append(f"A model that learnt nothing scores {learnt}.")
+    return " ".join(words)
+
+
+def _probes(run: Run) -> list[dict[str, Any]]:
+    return [record for record in run.records if record["kind"] == "probe"]
+
+
+def _last_probes(arms: Iterable[Arm], key: str) -> dict[str, dict[str, Any]]:
+    """Per arm, the last probe of its first seed that holds `key`."""
+    found = {}
+    for arm in arms:
+        held = [probe for probe in _probes(arm.runs[0]) if probe.get(key)]
+        if held:
+            found[arm.label] = held[-1]
+    return found
+
+
+def _norms(section: Section, arms: Sequence[Arm]) -> Exhibit | None:
+    drawn = {
+        arm.label: [
+            curve_of(run.records, "norm_W", kind="probe", seed=run.seed) for run in arm.runs
+        ]
+        for arm in arms
+    }
+    drawn = {label: curves for label, curves in drawn.items() if any(len(c.x) > 1 for c in curves)}
+    if not drawn:
+        return None
+    figure = learning_curves(drawn, ylabel="‖W‖₂", log=True, better="lower", best=False)
+    return Exhibit(
+        f"{section.title}: the norm of W",
+        "The largest singular value of W over training, every seed thin, their median thick. The "
+        "theorems' interval is about e to the ±ρ‖W‖: when ‖W‖ runs away, it says nothing.",
+        figure,
+    )
+
+
+def _gradients(section: Section, arms: Sequence[Arm]) -> Exhibit | None:
+    probes = _last_probes(arms, "gradient_by_step")
+    if not probes:
+        return None
+    norms = {
+        label: [float(n) for n in probe["gradient_by_step"] if n is not None]
+        for label, probe in probes.items()
+    }
+    facts = [
+        f"{label} {number_text(values[0] / values[-1])}"
+        for label, values in norms.items()
+        if values and values[-1] > 0
+    ]
+    return Exhibit(
+        f"{section.title}: gradient along time",
+        "How strongly the loss depends on the state at each time step. A network that can learn "
+        "from its distant past has a flat line; one that forgets falls to the left. Norm at the "
+        f"first step over norm at the last: {'; '.join(facts)}. Step of the probe: "
+        f"{_steps(probes)}.",
+        gradient_along_time(norms),
+    )
+
+
+def _steps(probes: dict[str, dict[str, Any]]) -> str:
+    steps = {label: probe["step"] for label, probe in probes.items()}
+    if len(set(steps.values())) == 1:
+        return str(next(iter(steps.values())))
+    return ", ".join(f"{label} {step}" for label, step in steps.items())
+
+
+def _clouds(section: Section, arms: Sequence[Arm]) -> Exhibit | None:
+    drawn: dict[str, list[Cloud]] = {}
+    for arm in arms:
+        clouds = [
+            _cloud(record["step"], record) for record in _probes(arm.runs[0]) if record.get("sigma")
+        ]
+        if clouds:
+            drawn[arm.label] = clouds
+    if not drawn:
+        return None
+    vacuous = any(cloud.vacuous for clouds in drawn.values() for cloud in clouds)
+    return Exhibit(
+        f"{section.title}: singular values",
+        "Each dash is one singular value of the Jacobian of the last state with respect to the "
+        "first. At ln σ = 0 a gradient keeps its length; far below it vanishes, far above it "
+        "explodes. "
+        + (
+            "The dashed interval holds, but is so wide here that it says nothing: what matters is "
+            "where the cloud really lies."
+            if vacuous
+            else "The shaded interval is where the theorem says they must lie."
+        ),
+        singular_values(drawn, xlabel="training step", xlog=False),
+    )
+
+
+def _cloud(x: float, record: dict[str, Any]) -> Cloud:
+    bound = record.get("bound") or {}
+    sigma = [float(s) for s in record["sigma"] if s is not None]
+    lower, upper = bound.get("lower"), bound.get("upper")
+    return Cloud(
+        x,
+        sigma,
+        None if lower is None else float(lower),
+        None if upper is None else float(upper),
+        bool(bound.get("vacuous", False)),
+    )
+
+
+def _eigenvalues(section: Section, arms: Sequence[Arm]) -> Exhibit | None:
+    probes = _last_probes(arms, "eigenvalues")
+    if not probes:
+        return None
+    return Exhibit(
+        f"{section.title}: eigenvalues of one step",
+        "Eigenvalues of the Jacobian of a single step, beside the unit circle. A random orthogonal "
+        "O spreads them in a thin ring near it; the identity gathers them all at 1.",
+        eigenvalues({label: probe["eigenvalues"] for label, probe in probes.items()}),
+        wide=len(probes) > 1,
+    )
+
+
+def _surfaces(section: Section, arms: Sequence[Arm]) -> Exhibit | None:
+    probes = _last_probes(arms, "surface")
+    if not probes:
+        return None
+    surfaces = {
+        label: Surface(
+            tuple(probe["surface"]["extent"]),
+            probe["surface"]["values"],
+            probe["surface"].get("points", ()),
+        )
+        for label, probe in probes.items()
+    }
+    return Exhibit(
+        f"{section.title}: decision surfaces",
+        "The network's answer over the plane, −1 blue to 1 orange, its boundary in black, the points "
+        "on top. A network through which gradients flow draws a smooth boundary between the moons.",
+        decision_surfaces(surfaces),
+        wide=len(surfaces) > 1,
+    )
+
+
+def _rho_grids(section: Section) -> list[list[Arm]]:
+    families: dict[str, list[Arm]] = {}
+    for arm in section.arms:
+        if "rho" in arm.model:
+            rest = {key: value for key, value in arm.model.items() if key != "rho"}
+            train = dict(arm.runs[0].config.get("train", {}))
+            train.pop("seed", None)
+            families.setdefault(repr((sorted(rest.items()), sorted(train.items()))), []).append(arm)
+    return [grid for grid in families.values() if len(grid) >= _RHO_GRID]
+
+
+def _against_rho(section: Section, grid: Sequence[Arm]) -> Exhibit:
+    goal, model = section.goal, str(grid[0].model["name"])
+    points = [
+        RhoPoint(float(arm.model["rho"]), outcome.run.seed, outcome.last)
+        for arm in grid
+        for outcome in arm.outcomes
+    ]
+    figure = score_against_rho(
+        {model: points},
+        ylabel=f"final {score_name(goal.score)}",
+        trivial=goal.trivial.get(goal.score),
+        log=goal.better == "lower",
+        percent="accuracy" in goal.score,
+        marked=RHO.get(str(section.task["name"])),
+    )
+    return Exhibit(
+        f"{section.title}: final score against ρ",
+        f"Every mark is one run at its end, the line their median; × diverged. {len(grid)} values "
+        "of ρ, all else equal. The vertical line is the ρ of the paper's figure.",
+        figure,
+    )

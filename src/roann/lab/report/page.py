@@ -1,0 +1,295 @@
+"""Sections and exhibits to one HTML file that needs nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from importlib import resources
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import numpy as np
+from markupsafe import Markup
+
+from roann import __version__
+from roann.lab.figures import inline_svg, number_text
+from roann.lab.paper_figures import PSMNIST_TABLE
+from roann.lab.progress import printable
+from roann.lab.report.exhibits import Exhibit, exhibits_of, score_name, score_text
+from roann.lab.report.runs import Run, load_runs
+from roann.lab.report.summary import Arm, Outcome, Section, sections_of
+
+_LEADS = {
+    "double-moon": "Two interlocking half rings of points, told apart by a network that is two "
+    "neurons wide and as deep as one likes.",
+    "copying": "Ten symbols are shown, then L blanks; at the marker the network must say the "
+    "symbols again, in order. The accuracy is that of the recall alone: over all steps a network "
+    "that recalls nothing would look almost perfect.",
+    "adding": "T random numbers go by, two of them marked, one in each half; at the end the "
+    "network must give their sum.",
+    "psmnist": "The 784 pixels of a handwritten digit, one at a time in a fixed random order; at "
+    "the end the network must name the digit. The paper prints the best test accuracy over all "
+    "epochs, so that is what stands beside it; the score chosen by validation is with every run.",
+    "smnist": "The 784 pixels of a handwritten digit, one at a time in reading order.",
+}
+
+
+def write_report(
+    places: Iterable[Path],
+    out: Path,
+    *,
+    title: str = "Gradients that neither vanish nor explode",
+    extra: Sequence[Exhibit] = (),
+) -> Path:
+    """Write one self-contained HTML page about runs; the same runs give the same bytes.
+
+    Args:
+        places: run directories, or directories that hold some at any depth.
+        out: the file to write; replaced whole or not at all.
+        title: of the page.
+        extra: further figures, shown after the tasks.
+
+    Returns:
+        `out`.
+    """
+    page = render(load_runs(places), title=title, extra=extra)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    part = out.with_name(f".{out.name}.{os.getpid()}.part")
+    try:
+        part.write_text(page, encoding="utf-8")
+        part.replace(out)
+    finally:
+        part.unlink(missing_ok=True)
+    return out
+
+
+def render(runs: Sequence[Run], *, title: str, extra: Sequence[Exhibit] = ()) -> str:
+    """The page as text."""
+    sections = sections_of(runs)
+    ids = {id(run): f"run-{place}" for place, run in enumerate(runs, 1)}
+    numbers = count(1)
+    environment = jinja2.Environment(
+        autoescape=True,
+        finalize=_inert,
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
+    )
+    template = environment.from_string(_asset("report.html.j2"))
+    return template.render(
+        title=title,
+        version=__version__,
+        style=Markup(_asset("report.css")),
+        ring=Markup(_ring()),
+        lead=_lead(runs, sections),
+        cards=_cards(runs, sections),
+        sections=[
+            _section(section, place, numbers, ids) for place, section in enumerate(sections, 1)
+        ],
+        extra=[_exhibit(exhibit, next(numbers)) for exhibit in extra],
+        environments=_environments(runs),
+        runs=[_run(run, ids[id(run)]) for run in runs],
+    )
+
+
+def _asset(name: str) -> str:
+    return resources.files("roann.lab.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def _inert(value: object) -> object:
+    """Every value on its way into the page: no control characters, no bidirectional overrides."""
+    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _lead(runs: Sequence[Run], sections: Sequence[Section]) -> str:
+    diverged = sum(run.status == "diverged" for run in runs)
+    unfinished = sum(run.status == "unfinished" for run in runs)
+    parts = [_counted(len(runs), "run") + f" on {_counted(len(sections), 'task')}"]
+    if diverged:
+        parts.append(f"{diverged} diverged, which is a result and is shown")
+    if unfinished:
+        parts.append(f"{unfinished} still unfinished")
+    parts.append(f"{duration(sum(run.seconds for run in runs))} of training in all")
+    return "; ".join(parts) + "."
+
+
+def _cards(runs: Sequence[Run], sections: Sequence[Section]) -> list[dict[str, str]]:
+    cards = []
+    for section in sections:
+        goal = section.goal
+        scored = [(arm, arm.best(goal)) for arm in section.arms]
+        ours = [(arm, best) for arm, best in scored if best is not None]
+        if not ours:
+            continue
+        lead = [pair for pair in ours if pair[0].label.startswith("roa-")] or ours
+        pick = max if goal.better == "higher" else min
+        arm, best = pick(lead, key=lambda pair: pair[1])
+        notes = [f"{score_name(goal.score)}, best of {arm.label}"]
+        if arm.claim is not None and arm.claim.value is not None:
+            notes.append(f"paper {arm.claim.text}")
+        if goal.score in goal.trivial:
+            notes.append(f"trivial {score_text(goal.score, goal.trivial[goal.score])}")
+        cards.append(
+            {
+                "label": section.title,
+                "value": score_text(goal.score, best),
+                "note": " · ".join(notes),
+            }
+        )
+    cards.append(
+        {
+            "label": "Wall time",
+            "value": duration(sum(run.seconds for run in runs)),
+            "note": f"{_counted(len(runs), 'run')}, training only",
+        }
+    )
+    return cards
+
+
+def _section(
+    section: Section, place: int, numbers: Iterator[int], ids: dict[int, str]
+) -> dict[str, Any]:
+    outcomes = [(arm, outcome) for arm in section.arms for outcome in arm.outcomes]
+    return {
+        "id": f"task-{place}",
+        "title": section.title,
+        "score": score_name(section.goal.score),
+        "lead": _LEADS.get(str(section.task["name"]), ""),
+        "rows": [_row(arm, section) for arm in section.arms],
+        "exhibits": [_exhibit(exhibit, next(numbers)) for exhibit in exhibits_of(section)],
+        "selected": any(outcome.selected is not None for _, outcome in outcomes),
+        "seeds": [
+            _seed_row(arm, outcome, section, ids[id(outcome.run)]) for arm, outcome in outcomes
+        ],
+        "literature": [
+            (name, weights, f"{100 * accuracy:.2f} %")
+            for name, weights, accuracy in PSMNIST_TABLE
+            if section.task["name"] == "psmnist"
+        ],
+    }
+
+
+def _row(arm: Arm, section: Section) -> dict[str, str]:
+    goal = section.goal
+    notes = [f"{arm.diverged} diverged"] * bool(arm.diverged)
+    notes += [f"{arm.fell_back(goal)} fell back"] * bool(arm.fell_back(goal))
+    weights = arm.runs[0].facts.get("parameters")
+    return {
+        "label": arm.label,
+        "weights": f"{weights:,}" if isinstance(weights, int) else "–",
+        "seeds": ", ".join([str(len(arm.runs)), *notes]),
+        "best": score_text(goal.score, arm.best(goal)),
+        "median_best": score_text(goal.score, arm.median(goal, "best")),
+        "median_last": score_text(goal.score, arm.median(goal, "last")),
+        "paper": arm.claim.text if arm.claim else "–",
+        "source": arm.claim.source if arm.claim else "",
+        "trivial": score_text(goal.score, goal.trivial.get(goal.score)),
+        "each": " · ".join(_ending(outcome, goal.score) for outcome in arm.outcomes),
+        "time": duration(arm.seconds),
+    }
+
+
+def _ending(outcome: Outcome, score: str) -> str:
+    if outcome.run.status == "diverged":
+        return f"diverged at {outcome.run.steps:,}"
+    text = score_text(score, outcome.last)
+    return f"{text} (so far)" if outcome.run.status == "unfinished" else text
+
+
+def _seed_row(arm: Arm, outcome: Outcome, section: Section, anchor: str) -> dict[str, str]:
+    run, score = outcome.run, section.goal.score
+    known = run.status in {"finished", "diverged", "unfinished"}
+    return {
+        "label": arm.label,
+        "seed": str(run.seed),
+        "status": run.status,
+        "kind": run.status if known else "unfinished",
+        "steps": f"{run.steps:,}",
+        "best": score_text(score, outcome.best),
+        "at": "–" if outcome.best_step is None else f"{outcome.best_step:,}",
+        "last": score_text(score, outcome.last),
+        "selected": score_text(score, outcome.selected),
+        "time": duration(run.seconds),
+        "name": run.name,
+        "id": anchor,
+    }
+
+
+def _exhibit(exhibit: Exhibit, number: int) -> dict[str, Any]:
+    words = f"{exhibit.title}. {exhibit.caption}"
+    return {
+        "title": exhibit.title,
+        "caption": exhibit.caption,
+        "wide": exhibit.wide,
+        "number": number,
+        "svg": Markup(inline_svg(exhibit.figure, f"f{number}", words)),
+    }
+
+
+def _environments(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """Each distinct environment once, with how many runs had it."""
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        groups.setdefault(json.dumps(run.env, sort_keys=True), []).append(run)
+    return [
+        {
+            "runs": "all runs" if len(groups) == 1 else _counted(len(group), "run"),
+            "facts": [
+                (str(key), value if isinstance(value, str) else json.dumps(value))
+                for key, value in group[0].env.items()
+            ],
+        }
+        for group in groups.values()
+        if group[0].env
+    ]
+
+
+def _run(run: Run, anchor: str) -> dict[str, str]:
+    note = f"{run.status}, {_counted(run.steps, 'step')}, {duration(run.seconds)}"
+    return {
+        "id": anchor,
+        "name": run.name,
+        "note": note,
+        "cause": str(run.result.get("cause") or ""),
+        "text": run.text,
+    }
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def duration(seconds: float) -> str:
+    """A length of time for people.
+
+    Example:
+        >>> duration(4.21), duration(200), duration(7500)
+        ('4.21 s', '3 min 20 s', '2 h 05 min')
+    """
+    if seconds < 59.5:
+        return f"{number_text(seconds)} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02} s"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours} h {minutes:02} min"
+
+
+def _ring(size: int = 72, alpha: float = 0.06) -> str:
+    """An ornament that is true: eigenvalues of a step's Jacobian α W + (1 − α) O, W ~ N(0, 1/N)."""
+    rng = np.random.default_rng(7)
+    O, _ = np.linalg.qr(rng.uniform(-1, 1, (size, size)))
+    W = rng.normal(size=(size, size)) * 2 / np.sqrt(size)
+    values = np.linalg.eigvals(alpha * W + (1 - alpha) * O)
+    dots = "".join(
+        f'<circle cx="{100 + 84 * z.real:.1f}" cy="{100 - 84 * z.imag:.1f}" r="2.6"/>'
+        for z in sorted(values, key=lambda z: (np.angle(z), abs(z)))
+    )
+    return (
+        '<svg class="ring" viewBox="0 0 200 200" aria-hidden="true">'
+        '<circle cx="100" cy="100" r="84" fill="none" stroke="var(--line)" stroke-width="1.2"/>'
+        '<path d="M100 4V196M4 100H196" stroke="var(--line)" stroke-width="0.7"/>'
+        f'<g fill="var(--vermillion)" fill-opacity="0.85">{dots}</g></svg>'
+    )

@@ -1,0 +1,279 @@
+"""Runs to tables: which belong together, and what they scored."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from roann.lab import records
+from roann.lab.figures import Curve, curve_of
+from roann.lab.figures.curves import Better
+from roann.lab.paper_figures import Claim, claim_for
+from roann.lab.report.runs import Run
+
+# What does not make a run another experiment.
+_IDLE = {
+    "model": {"backend", "memory"},
+    "task": {"data_dir", "eval_batch_size", "eval_batches"},
+    "train": {
+        "seed", "threads", "device", "log_every", "eval_every", "probe_at", "checkpoint_every",
+        "checkpoint_seconds", "max_seconds", "length",
+    },
+}  # fmt: skip
+_LETTERS = {"hidden_size": "N", "rho": "ρ", "lag": "L", "length": "T", "layers": "L"}
+_TASK_ORDER = ("double-moon", "copying", "adding", "psmnist", "smnist")
+_TASK_TITLES = {
+    "double-moon": "Double moon",
+    "copying": "Copying memory",
+    "adding": "Adding problem",
+    "psmnist": "Permuted sequential MNIST",
+    "smnist": "Sequential MNIST",
+}
+_IN_TITLE = {"copying": ("lag", "L"), "adding": ("length", "T")}
+_SOLVED, _LOST = 0.5, 0.1
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What people look at in a task.
+
+    Attributes:
+        score: name of the primary score.
+        better: which way it should go.
+        trivial: scores of a model that learnt nothing, by name.
+        set: the evaluation set shown.
+    """
+
+    score: str
+    better: Better
+    trivial: Mapping[str, float]
+    set: str | None
+
+    @property
+    def perfect(self) -> float:
+        """The best score there is: 1 for accuracies, 0 for errors."""
+        return 1.0 if self.better == "higher" else 0.0
+
+    def progress(self, score: float) -> float | None:
+        """How much of the way from trivial to perfect: 0 learnt nothing, 1 solved."""
+        trivial = self.trivial.get(self.score)
+        if trivial is None or trivial == self.perfect:
+            return None
+        return (score - trivial) / (self.perfect - trivial)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one run scored: at its best, at its end, and where a validation set would have stopped.
+
+    Attributes:
+        run: the run.
+        best: best primary score; None if never evaluated.
+        best_step: where that was.
+        last: final primary score; None if the run diverged or was never evaluated.
+        selected: test score at the best validation score; None without a validation set.
+    """
+
+    run: Run
+    best: float | None
+    best_step: int | None
+    last: float | None
+    selected: float | None
+
+
+@dataclass(frozen=True)
+class Arm:
+    """Runs that differ in nothing but the seed.
+
+    Attributes:
+        label: model, and what sets it apart from other arms of the same model.
+        outcomes: one per run, by seed.
+        claim: what the paper says of it.
+    """
+
+    label: str
+    outcomes: tuple[Outcome, ...]
+    claim: Claim | None
+
+    @property
+    def model(self) -> Mapping[str, Any]:
+        """The table `[model]` of its runs."""
+        return self.outcomes[0].run.model
+
+    @property
+    def runs(self) -> list[Run]:
+        """Its runs, by seed."""
+        return [outcome.run for outcome in self.outcomes]
+
+    @property
+    def diverged(self) -> int:
+        """How many runs ended in a non-finite number."""
+        return sum(run.status == "diverged" for run in self.runs)
+
+    @property
+    def seconds(self) -> float:
+        """Wall time of all its runs."""
+        return sum(run.seconds for run in self.runs)
+
+    def best(self, goal: Goal) -> float | None:
+        """The best score of any seed at any time: what papers print."""
+        scores = [o.best for o in self.outcomes if o.best is not None]
+        return (max if goal.better == "higher" else min)(scores) if scores else None
+
+    def median(self, goal: Goal, which: str) -> float | None:
+        """The median over seeds of "best" or "last"; diverged runs count as worst.
+
+        None if half the runs diverged, or if any has not been evaluated yet.
+        """
+        worst = float("-inf") if goal.better == "higher" else float("inf")
+        values = []
+        for outcome in self.outcomes:
+            value = getattr(outcome, which)
+            if value is None and outcome.run.status != "diverged":
+                return None
+            values.append(worst if value is None else value)
+        middle = statistics.median(values)
+        return None if middle in (worst, -worst) or middle != middle else middle
+
+    def fell_back(self, goal: Goal) -> int:
+        """How many runs got more than half the way, and ended with less than a tenth of it."""
+        count = 0
+        for outcome in self.outcomes:
+            if outcome.best is not None and outcome.last is not None:
+                there, end = goal.progress(outcome.best), goal.progress(outcome.last)
+                count += there is not None and end is not None and there > _SOLVED and end < _LOST
+        return count
+
+
+@dataclass(frozen=True)
+class Section:
+    """One task at one size, and every arm that ran on it."""
+
+    title: str
+    task: Mapping[str, Any]
+    goal: Goal
+    arms: tuple[Arm, ...]
+
+    @property
+    def runs(self) -> list[Run]:
+        """All its runs."""
+        return [run for arm in self.arms for run in arm.runs]
+
+
+def sections_of(runs: Iterable[Run]) -> list[Section]:
+    """Group runs by task, then by everything but the seed."""
+    by_task: dict[tuple[tuple[str, str], ...], list[Run]] = {}
+    for run in runs:
+        by_task.setdefault(_key(run.task, "task"), []).append(run)
+    sections = [_section(group) for group in by_task.values()]
+    return sorted(sections, key=lambda section: _place(section.task))
+
+
+def curves_of(arm: Arm, score: str, goal: Goal, x: str = "step") -> list[Curve]:
+    """The curves of an arm's seeds, from evaluations if there are any, else from training."""
+    curves = []
+    for run in arm.runs:
+        options: dict[str, Any] = {"x": x, "seed": run.seed, "diverged": run.status == "diverged"}
+        curve = curve_of(run.records, score, set=goal.set, **options)
+        curves.append(curve if curve.x else curve_of(run.records, score, kind="train", **options))
+    return curves
+
+
+def _key(table: Mapping[str, Any], name: str) -> tuple[tuple[str, str], ...]:
+    idle = _IDLE.get(name, set())
+    return tuple(sorted((k, repr(v)) for k, v in table.items() if k not in idle))
+
+
+def _section(runs: list[Run]) -> Section:
+    task, goal = runs[0].task, _goal(runs)
+    groups: dict[Any, list[Run]] = {}
+    for run in runs:
+        key = _key(run.model, "model"), _key(run.config.get("train", {}), "train")
+        groups.setdefault(key, []).append(run)
+    arms = [
+        Arm(
+            label,
+            tuple(_outcome(run, goal) for run in sorted(group, key=lambda run: run.seed)),
+            claim_for(task, group[0].model),
+        )
+        for label, group in zip(_labels(list(groups.values())), groups.values(), strict=True)
+    ]
+    arms.sort(key=lambda arm: not arm.label.startswith("roa-"))
+    return Section(_title(task), task, goal, tuple(arms))
+
+
+def _labels(groups: Sequence[list[Run]]) -> list[str]:
+    """The model's name, and the settings in which it differs from its namesakes."""
+    flat = [
+        {
+            key: value
+            for name in ("model", "train")
+            for key, value in group[0].config.get(name, {}).items()
+            if key not in _IDLE.get(name, set())
+        }
+        for group in groups
+    ]
+    labels = []
+    for own in flat:
+        namesakes = [other for other in flat if other.get("name") == own.get("name")]
+        differing = [
+            key
+            for key in dict.fromkeys(key for other in namesakes for key in other)
+            if len({repr(other.get(key)) for other in namesakes}) > 1
+        ]
+        words = [_setting(key, own[key]) for key in differing if key in own]
+        labels.append(", ".join([str(own.get("name")), *words]))
+    return labels
+
+
+def _setting(key: str, value: object) -> str:
+    shown = f"{value:.4g}" if isinstance(value, float) else str(value)
+    return shown if isinstance(value, str) else f"{_LETTERS.get(key, key)} = {shown}"
+
+
+def _goal(runs: list[Run]) -> Goal:
+    facts = next((run.facts for run in runs if "primary" in run.facts), {})
+    sets = [r.get("set") for run in runs for r in run.records if r["kind"] == "eval"]
+    return Goal(
+        score=str(facts.get("primary", "loss")),
+        better="higher" if facts.get("better") == "higher" else "lower",
+        trivial={k: float(v) for k, v in facts.get("trivial", {}).items()},
+        # The paper's curves are of the test set; tasks without one have a single set.
+        set="test" if "test" in sets else next((name for name in sets if name), None),
+    )
+
+
+def _outcome(run: Run, goal: Goal) -> Outcome:
+    reached = records.summary(run.records, goal.score, goal.better)
+
+    def score(when: str) -> float | None:
+        value = reached[when].get(goal.set, {}).get(goal.score)
+        return None if value is None else float(value)
+
+    judged = reached["selected"] if "validation" in reached["final"] else {}
+    return Outcome(
+        run=run,
+        best=score("best"),
+        best_step=reached["best"].get(goal.set, {}).get("step"),
+        last=None if run.status == "diverged" else score("final"),
+        selected=judged.get(goal.set, {}).get(goal.score),
+    )
+
+
+def _title(task: Mapping[str, Any]) -> str:
+    name = str(task["name"])
+    title = _TASK_TITLES.get(name, name)
+    if name in _IN_TITLE and _IN_TITLE[name][0] in task:
+        field, letter = _IN_TITLE[name]
+        value = task[field]
+        title += f", {letter} = {value:,}" if isinstance(value, int) else f", {letter} = {value}"
+    return title
+
+
+def _place(task: Mapping[str, Any]) -> tuple[int, float, str]:
+    name = str(task["name"])
+    size = task.get(_IN_TITLE[name][0], 0) if name in _IN_TITLE else 0
+    order = _TASK_ORDER.index(name) if name in _TASK_ORDER else len(_TASK_ORDER)
+    return order, float(size) if isinstance(size, int | float) else 0.0, name
