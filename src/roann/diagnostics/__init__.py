@@ -1,0 +1,41 @@
+"""Instruments that show whether gradients survive: bounds, Jacobians, spectra, gradients, verdicts.
+
+Anything that can ``step(x, u)`` can be diagnosed. Nothing here changes a model, draws from a global
+random generator, or keeps state.
+"""
+
+from roann.diagnostics.bounds import Bounds, Interval, bounds_of, roa_bounds, spectral_norm
+from roann.diagnostics.certify import Certificate, certify
+from roann.diagnostics.gradients import GradientWatcher, gradient_along_time
+from roann.diagnostics.jacobian import (
+    Trajectory,
+    end_to_end_jacobian,
+    step_jacobian,
+    trajectory,
+)
+from roann.diagnostics.spectrum import (
+    eigenvalues,
+    extreme_log_singular_values,
+    log_singular_values,
+    lyapunov_exponents,
+)
+
+__all__ = [
+    "Bounds",
+    "Certificate",
+    "GradientWatcher",
+    "Interval",
+    "Trajectory",
+    "bounds_of",
+    "certify",
+    "eigenvalues",
+    "end_to_end_jacobian",
+    "extreme_log_singular_values",
+    "gradient_along_time",
+    "log_singular_values",
+    "lyapunov_exponents",
+    "roa_bounds",
+    "spectral_norm",
+    "step_jacobian",
+    "trajectory",
+]

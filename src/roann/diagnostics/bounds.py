@@ -1,0 +1,297 @@
+"""The two theorems as numbers: where the singular values of the input–output Jacobian must lie.
+
+Note [Two intervals, one limit]
+-------------------------------
+A step has the Jacobian J = α D W + (1−α) O with D = diag φ′(y), 0 ≤ φ′ ≤ r and ‖W‖ = σ. By Weyl's
+inequality each of its singular values differs from 1−α by at most α r σ, so over M maps
+
+    (1 − α(1+rσ))^M  ≤  σ_i(J_M … J_1)  ≤  (1 + α(rσ−1))^M            (`finite`)
+
+where the left side needs α(1+rσ) < 1. With α = ρ/M, that is the hypothesis ρ < M/(1+rσ), and the
+limit M → ∞ is the interval the paper prints,
+
+    exp(−ρ(1+rσ))  ≤  σ_i  ≤  exp(ρ(rσ−1)).                           (`asymptotic`)
+
+Both sides of `finite` grow towards those of `asymptotic` with M. So the paper's upper bound holds
+for every M, but its lower bound holds only in the limit: with φ = id and W = −σO all singular
+values equal (1 − α(1+σ))^M, which at M = 49, ρ = 5, σ = 2 is 1.7e-8 and lies below
+e^(−15) = 3.1e-7. (In the paper's letters M = L − 1.)
+
+Note [Bounds with a vector α]
+-----------------------------
+If α is one number per neuron, J = diag(α) D W + diag(1−α) O. As ‖diag(α) D W‖ ≤ r σ max α and the
+singular values of diag(1−α) O are the numbers 1−α_i, Weyl's inequality gives
+
+    1 − max α − rσ max α  ≤  σ_i(J)  ≤  1 − min α + rσ max α,
+
+which for a constant vector is the interval above.
+
+Note [Widths]
+-------------
+Theorem II.1 bounds the largest singular value from below only for non-increasing widths. The same
+step by step argument says more. If no width exceeds the one before, every J_l^T stretches every
+vector by at least 1 − α(1+rσ_l); if no width is below the one before, every J_l does. So for widths
+that first fall (weakly) and then rise (weakly) *all* min_l N_l possibly non-zero singular values
+are at least the product of these factors: `sharp`, with each layer's own σ_l. For widths that rise
+and then fall nothing holds: O_1 = (1, 0)^T and O_2 = (0, 1) have O_2 O_1 = 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from roann import _checks
+from roann.diagnostics.krylov import extremes, random_unit
+from roann.diagnostics.systems import roa
+
+EXACT = 768  # the largest side for which ‖W‖ is computed by SVD
+# Beyond this factor a gradient is lost beside its neighbours in float32: vanished or exploded.
+LOST = -math.log(torch.finfo(torch.float32).eps)
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An interval for singular values, kept as logarithms so that nothing over- or underflows.
+
+    Attributes:
+        log_lower: log of the lower end; −∞ where nothing is claimed.
+        log_upper: log of the upper end.
+        count: how many singular values, from the largest, the lower end speaks of; None for all.
+    """
+
+    log_lower: float
+    log_upper: float
+    count: int | None = None
+
+    @property
+    def lower(self) -> float:
+        """The lower end (0 where nothing is claimed)."""
+        return math.exp(self.log_lower)
+
+    @property
+    def upper(self) -> float:
+        """The upper end (∞ beyond the range of a float)."""
+        return math.exp(self.log_upper) if self.log_upper < 709 else math.inf
+
+    @property
+    def vacuous(self) -> bool:
+        """Whether it allows gradients both to vanish and to explode, and so says nothing."""
+        return self.log_lower < -LOST and self.log_upper > LOST
+
+    def contains(self, log_values: Tensor, slack: float = 0.0) -> bool:
+        """Whether singular values (…, K), as logarithms, largest first, lie inside.
+
+        `slack` widens both ends, in logarithms, for the rounding of what was measured.
+        """
+        below = log_values[..., : self.count]
+        return bool(
+            (log_values <= self.log_upper + slack).all() and (below >= self.log_lower - slack).all()
+        )
+
+    def __str__(self) -> str:
+        return f"[{number(self.log_lower)}, {number(self.log_upper)}]"
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What the theorems say of M maps. See `roa_bounds`.
+
+    Attributes:
+        maps: M, the number of maps (the paper's L − 1).
+        rho: ρ = max α · M.
+        rho_limit: M / (1 + rσ).
+        sigma: σ = max ‖W‖.
+        r: the largest slope of φ.
+        asymptotic: the paper's interval, the limit of the next.
+        finite: the interval that holds for this M.
+        sharp: the same with each map's own ‖W_l‖; it speaks of all singular values.
+    """
+
+    maps: int
+    rho: float
+    rho_limit: float
+    sigma: float
+    r: float
+    asymptotic: Interval
+    finite: Interval
+    sharp: Interval
+
+    @property
+    def hypothesis(self) -> bool:
+        """ρ < M / (1 + rσ)."""
+        return self.rho < self.rho_limit
+
+    @property
+    def vacuous(self) -> bool:
+        """Whether `finite` says nothing."""
+        return self.finite.vacuous
+
+
+def roa_bounds(
+    alpha: float | Tensor,
+    sigma: float | Tensor,
+    maps: int | None = None,
+    r: float = 1.0,
+    widths: Sequence[int] | None = None,
+) -> Bounds:
+    r"""The intervals of Theorems II.1 and III.1 for M maps, in the limit and for this M.
+
+    .. math::
+        \Bigl[(1-\alpha(1+r\sigma))^M,\ (1+\alpha(r\sigma-1))^M\Bigr]
+        \ \longrightarrow\
+        \Bigl[e^{-\rho(1+r\sigma)},\ e^{\rho(r\sigma-1)}\Bigr], \quad \rho = \alpha M
+
+    Args:
+        alpha: α; a tensor (one per neuron) is bounded by its extremes.
+        sigma: ‖W‖, or a vector with one per map.
+        maps: M; not needed if `sigma` is a vector.
+        r: the largest slope of φ.
+        widths: N_0, …, N_M of a feed-forward network; None for a recurrent one, whose maps are
+            square. With widths, `asymptotic` and `finite` bound the largest singular value, from
+            below only if no width exceeds the one before.
+
+    Example:
+        >>> b = roa_bounds(alpha=5 / 49, sigma=2.0, maps=49)
+        >>> print(b.finite, b.asymptotic, b.hypothesis, b.vacuous)
+        [1.67e-08, 117] [3.06e-07, 148] True False
+        >>> all_equal = 49 * math.log(1 - 5 / 49 * 3)  # phi = id, W = -2 O: the lower end is met
+        >>> abs(all_equal - b.finite.log_lower)
+        0.0
+
+    Reference: Eq. (14), (15) and Theorem III.1 of the paper; Note [Two intervals, one limit].
+    """
+    low, high = _extremes_of(alpha)
+    sigmas = _sigmas(sigma, maps)
+    M, top = len(sigmas), float(sigmas.max())
+    if widths is not None and len(widths) != M + 1:
+        _checks.fail("widths", f"{M + 1} widths for {M} maps", len(widths))
+    weyl, grow = high * (1 + r * top), high * r * top - low
+    claimed = weyl < 1 and (widths is None or _falls(widths))
+    count = None if widths is None else 1
+    return Bounds(
+        maps=M,
+        rho=high * M,
+        rho_limit=M / (1 + r * top),
+        sigma=top,
+        r=r,
+        asymptotic=Interval(-M * weyl if claimed else -math.inf, M * grow, count),
+        finite=Interval(
+            M * math.log1p(-weyl) if claimed else -math.inf,
+            M * math.log1p(grow) if grow > -1 else -math.inf,
+            count,
+        ),
+        sharp=_sharp(low, high, sigmas, r, widths),
+    )
+
+
+def bounds_of(model: object, maps: int | None = None, *, layer: int = 0) -> Bounds | None:
+    """The bounds of a model of ours as it stands; None for other systems.
+
+    Args:
+        model: `RoaRNN`, `RoaRNNCell`, `RoaFNN` or `RoaLayer`.
+        maps: M, the number of steps, for a recurrent model.
+        layer: which recurrence of a model of several, counted as in h_n.
+
+    Example:
+        >>> import roann
+        >>> net = roann.RoaFNN([4] * 101, rho=1.0, init="orthogonal")  # 100 maps with ‖W‖ = 1
+        >>> bounds = bounds_of(net)
+        >>> bool(abs(bounds.asymptotic.upper - 1) < 1e-5)  # exp(ρ(rσ − 1)) = 1
+        True
+
+    Reference: Theorems II.1 and III.1 of the paper.
+    """
+    ours = roa(model, layer)
+    if ours is None:
+        return None
+    sigma = torch.cat([spectral_norm(W).reshape(-1) for W in ours.weights])
+    if ours.widths is not None:
+        return roa_bounds(ours.alpha, sigma, maps, ours.phi.r, ours.widths)
+    return roa_bounds(ours.alpha, float(sigma), maps, ours.phi.r)
+
+
+def spectral_norm(W: Tensor) -> Tensor:
+    """‖W‖, by SVD up to a side of 768, by power iteration (in its Krylov form) beyond.
+
+    The Krylov value is raised by its residual, so that a bound built on it errs on the safe side.
+
+    Args:
+        W: a matrix, or a stack of them.
+
+    Shape:
+        W (…, N_out, N_in); the result is (…), float64 on the CPU.
+
+    Example:
+        >>> W = torch.diag(torch.tensor([3.0, -5.0, 1.0], dtype=torch.float64))
+        >>> float(spectral_norm(W)) - 5
+        0.0
+
+    Reference: σ of Theorems II.1 and III.1 of the paper.
+    """
+    W = W.detach()
+    if min(W.shape[-2:]) <= EXACT:
+        norms: Tensor = torch.linalg.matrix_norm(W.to("cpu", torch.float64), ord=2)
+        return norms
+    flat = W.reshape(-1, *W.shape[-2:])
+    if flat.dtype in (torch.float16, torch.bfloat16):
+        flat = flat.float()
+    return torch.tensor([_krylov_norm(A) for A in flat], dtype=torch.float64).reshape(W.shape[:-2])
+
+
+def number(log: float) -> str:
+    """exp(log) for reading: as a decimal where a float can hold it, else as a power of e."""
+    return f"{math.exp(log):.3g}" if abs(log) < 200 or log == -math.inf else f"e^{log:.0f}"
+
+
+def _krylov_norm(A: Tensor) -> float:
+    start = random_unit(A.shape[1], A)
+    found = extremes(lambda v: A @ v, lambda u: A.mT @ u, start, steps=300, tolerance=1e-5)
+    return found.largest + found.largest_residual
+
+
+def _extremes_of(alpha: float | Tensor) -> tuple[float, float]:
+    values = torch.as_tensor(alpha, dtype=torch.float64).detach()
+    low, high = float(values.min()), float(values.max())
+    if not 0 <= low <= high <= 1:
+        _checks.fail("alpha", "numbers in [0, 1]", f"[{low:g}, {high:g}]")
+    return low, high
+
+
+def _sigmas(sigma: float | Tensor, maps: int | None) -> Tensor:
+    """One ‖W_l‖ for each map."""
+    sigmas = torch.as_tensor(sigma, dtype=torch.float64).detach().cpu()
+    if not bool((sigmas.isfinite() & (sigmas >= 0)).all()):
+        _checks.fail("sigma", "norms that are finite and not negative", sigma)
+    if sigmas.dim() == 0:
+        if maps is None:
+            _checks.fail("maps", "the number of maps", None, "pass maps=M, or one sigma per map")
+        return sigmas.expand(_checks.size("maps", maps))
+    if maps is not None and maps != len(sigmas):
+        _checks.fail("maps", f"{len(sigmas)}, the number of sigmas", maps)
+    return sigmas
+
+
+def _falls(widths: Sequence[int]) -> bool:
+    """Whether no width exceeds the one before."""
+    return all(a >= b for a, b in pairwise(widths))
+
+
+def _sharp(
+    low: float, high: float, sigmas: Tensor, r: float, widths: Sequence[int] | None
+) -> Interval:
+    """The product over maps of each map's own interval; see Note [Widths]."""
+    below = 1 - high * (1 + r * sigmas)
+    lower = float(below.log().sum()) if bool((below > 0).all()) else -math.inf
+    upper = float((high * r * sigmas - low).log1p().sum())
+    if widths is None:
+        return Interval(lower, upper)
+    narrow = min(widths)
+    at = widths.index(narrow)
+    valley = _falls(widths[: at + 1]) and _falls(widths[at:][::-1])
+    return Interval(lower if valley else -math.inf, upper, narrow)

@@ -1,0 +1,218 @@
+"""One object that says whether gradients survive in a model: theorem, measurement, verdict."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from roann import _checks
+from roann.diagnostics.bounds import LOST, Bounds, bounds_of, number
+from roann.diagnostics.jacobian import trajectory
+from roann.diagnostics.spectrum import extreme_log_singular_values, log_singular_values
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+ALL = 512  # the largest state for which all singular values are computed unless asked otherwise
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What the theorems promise for a model on given inputs, beside what was measured.
+
+    `print(certificate)` tells it in words; `plot` draws it.
+
+    Attributes:
+        model: the class of the model.
+        maps: M, the number of maps between the two states.
+        log_singular_values: (…, K), of ∂x_M/∂x_0, largest first; or (…, 2), the extreme ones.
+        complete: whether they are all of them.
+        bounds: the theorems' intervals; None for a system they do not cover.
+        slack: what rounding may have added to a measured logarithm.
+    """
+
+    model: str
+    maps: int
+    log_singular_values: Tensor
+    complete: bool
+    bounds: Bounds | None
+    slack: float
+
+    @property
+    def log_smallest(self) -> float:
+        """log of the smallest singular value measured."""
+        return float(self.log_singular_values.min())
+
+    @property
+    def log_largest(self) -> float:
+        """log of the largest singular value measured."""
+        return float(self.log_singular_values.max())
+
+    @property
+    def inside(self) -> bool | None:
+        """Whether what was measured lies in the finite interval; None without bounds."""
+        if self.bounds is None:
+            return None
+        return all(
+            i.contains(self.log_singular_values, self.slack)
+            for i in (self.bounds.finite, self.bounds.sharp)
+        )
+
+    @property
+    def verdict(self) -> str:
+        """The conclusion, in words."""
+        return f"{self._theorem()} {self._measured()}"
+
+    def _theorem(self) -> str:
+        b = self.bounds
+        if b is None:
+            return f"No theorem covers {self.model}; this is a measurement."
+        if not self.inside:
+            return (
+                "The measured values leave the interval that must hold: the model is not what its "
+                "parameters say, or rounding is larger than assumed."
+            )
+        if not b.hypothesis:
+            return (
+                f"The hypothesis is violated (ρ = {b.rho:.4g}, but M/(1+rσ) = {b.rho_limit:.4g}): "
+                "no lower bound; the upper one holds."
+            )
+        if b.vacuous:
+            return (
+                "The bound is vacuous: it holds, but allows gradients both to vanish and to "
+                "explode, so only the measurement speaks."
+            )
+        if b.finite.log_lower == -math.inf:
+            return "The upper bound holds; for widths that increase the theorem has no lower bound."
+        what = "every singular value lies" if b.finite.count is None else "the largest one lies"
+        return f"The theorem holds: {what} between {number(b.finite.log_lower)} and " + (
+            f"{number(b.finite.log_upper)}, for any input."
+        )
+
+    def _measured(self) -> str:
+        size = f"{number(self.log_smallest)} … {number(self.log_largest)}"
+        if self.log_largest > LOST:
+            return f"Measured {size}: gradients explode."
+        if self.log_largest < -LOST:
+            return f"Measured {size}: gradients vanish."
+        if self.log_smallest < -LOST:
+            return f"Measured {size}: gradients survive, but not in every direction."
+        return f"Measured {size}: gradients survive in every direction."
+
+    def __str__(self) -> str:
+        rows = [("system", f"{self.model}, {self.maps} maps")]
+        if self.bounds is not None:
+            b = self.bounds
+            sign = "<" if b.hypothesis else "≥"
+            rows += [
+                ("‖W‖, max φ′", f"σ = {b.sigma:.6g}, r = {b.r:g}"),
+                ("hypothesis", f"ρ = {b.rho:.6g} {sign} {b.rho_limit:.6g} = M/(1+rσ)"),
+                ("paper, M → ∞", str(b.asymptotic)),
+                ("this M", str(b.finite) + ("  (vacuous)" if b.vacuous else "")),
+            ]
+            if b.sharp != b.finite:
+                rows.append(("layer by layer", str(b.sharp)))
+        logs = self.log_singular_values
+        kind = f"all {logs.shape[-1]}" if self.complete else "extremes only"
+        runs = math.prod(logs.shape[:-1])
+        kind += f", {runs} runs" if runs > 1 else ""
+        rows.append(
+            ("measured", f"[{number(self.log_smallest)}, {number(self.log_largest)}]  ({kind})")
+        )
+        if self.complete:
+            rows.append(("median", number(float(logs[logs.isfinite()].median()))))
+        width = max(len(name) for name, _ in rows)
+        return "\n".join([f"{name:<{width}}  {text}" for name, text in rows] + ["", self.verdict])
+
+    def plot(self, path: str | Path | None = None) -> Figure:
+        """The measured spectrum beside the bounds; saved to `path` if given."""
+        try:
+            from matplotlib.figure import Figure
+        except ImportError as error:
+            raise ImportError("plot needs matplotlib; pip install matplotlib") from error
+        figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+        axes = figure.add_subplot()
+        logs = self.log_singular_values.reshape(-1, self.log_singular_values.shape[-1])
+        index = torch.arange(1, logs.shape[-1] + 1)
+        for run in logs:
+            seen = run.isfinite()
+            axes.plot(index[seen].tolist(), (run[seen] / math.log(10)).tolist(), ".", color="C0")
+        if self.bounds is not None:
+            lines = (
+                ("this M", self.bounds.finite, "-"),
+                ("paper, M → ∞", self.bounds.asymptotic, "--"),
+            )
+            for label, interval, style in lines:
+                ends = (interval.log_lower, interval.log_upper)
+                finite = [end / math.log(10) for end in ends if math.isfinite(end)]
+                for k, end in enumerate(finite):
+                    axes.axhline(end, color="C1", linestyle=style, label=label if k == 0 else None)
+            axes.legend()
+        axes.set_xlabel("singular value, from the largest")
+        axes.set_ylabel("log₁₀ σ of ∂x_M/∂x_0")
+        axes.set_title(f"{self.model}, {self.maps} maps", fontsize="medium")
+        if path is not None:
+            figure.savefig(path)
+        return figure
+
+
+def certify(
+    model: Any, inputs: Tensor, hx: Any = None, *, layer: int = 0, spectrum: str = "auto"
+) -> Certificate:
+    r"""Hypothesis, bounds, measured spectrum and a verdict, for a model on given inputs.
+
+    .. math:: \sigma_i\Bigl(\frac{\partial x_M}{\partial x_0}\Bigr) \in
+              \Bigl[(1-\alpha(1+r\sigma))^M,\ (1+\alpha(r\sigma-1))^M\Bigr]
+
+    Args:
+        model: as in `roann.diagnostics.trajectory`; the theorems cover `RoaRNN`, `RoaFNN` and their
+            cells, other systems are only measured.
+        inputs: what the model is given; a batch is measured row by row.
+        hx: the first state, in the model's own form.
+        layer: which recurrence of a model of several, counted as in h_n.
+        spectrum: "all" singular values, only the "extremes" (matrix-free, for wide states), or
+            "auto": all up to 512 neurons.
+
+    Example:
+        >>> import roann
+        >>> g = torch.Generator().manual_seed(0)
+        >>> rnn = roann.RoaRNN(2, 16, rho=0.1, horizon=200, dtype=torch.float64, generator=g)
+        >>> certificate = certify(rnn, torch.randn(200, 2, dtype=torch.float64))
+        >>> certificate.inside, certificate.bounds.hypothesis, certificate.bounds.vacuous
+        (True, True, False)
+        >>> print(certificate.verdict.split(":")[0])
+        The theorem holds
+
+    Reference: Theorems II.1 and III.1 of the paper.
+    """
+    _checks.choice("spectrum", spectrum, ("auto", "all", "extremes"))
+    path = trajectory(model, inputs, hx, layer=layer)
+    bounds = bounds_of(model, len(path), layer=layer)
+    width = max(path.states[0].shape[-1], path.states[-1].shape[-1])
+    complete = spectrum == "all" or (spectrum == "auto" and width <= ALL)
+    if complete:
+        logs = log_singular_values(path.jacobians(), _every(bounds))
+    else:
+        logs = extreme_log_singular_values(path)[0]
+        if min(x.shape[-1] for x in path.states) < min(
+            path.states[0].shape[-1], path.states[-1].shape[-1]
+        ):
+            logs = logs[..., :1]  # behind a bottleneck the smallest is zero, by rank
+    # Each factor is rounded once, and O is orthogonal only up to rounding.
+    slack = 4 * len(path) * math.sqrt(width) * torch.finfo(path.states[0].dtype).eps
+    return Certificate(type(model).__name__, len(path), logs, complete, bounds, slack)
+
+
+def _every(bounds: Bounds | None) -> int:
+    """How many steps multiply to a condition number of at most 10, by the theorem."""
+    if bounds is None or not bounds.hypothesis:
+        return 1
+    spread = (bounds.sharp.log_upper - bounds.sharp.log_lower) / bounds.maps
+    return (
+        1 if not math.isfinite(spread) else max(1, min(64, int(math.log(10) / max(spread, 1e-9))))
+    )

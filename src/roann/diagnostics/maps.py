@@ -1,0 +1,152 @@
+"""One map x → x′ of a chain, and its Jacobian as a linear map with three verbs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from torch import Tensor
+from torch.func import jacrev, jvp, vjp, vmap
+
+from roann.kernels import reference
+from roann.kernels.activations import Activation
+from roann.kernels.linear import Linear
+
+
+class Jacobian(Protocol):
+    """∂x′/∂x at one point (or one per row of a batch), without being a matrix until asked."""
+
+    def apply(self, v: Tensor) -> Tensor:
+        """J v, for v (…, N_in)."""
+        ...
+
+    def apply_transpose(self, w: Tensor) -> Tensor:
+        """Jᵀ w, for w (…, N_out)."""
+        ...
+
+    def to_dense(self) -> Tensor:
+        """J as (…, N_out, N_in)."""
+        ...
+
+    def row(self, index: tuple[int, ...]) -> Jacobian:
+        """The Jacobian of one row of the batch."""
+        ...
+
+
+class Map(Protocol):
+    """One map of a chain."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """x′ (…, N_out) from x (…, N_in)."""
+        ...
+
+    def jacobian(self, x: Tensor) -> Jacobian:
+        """∂x′/∂x at x."""
+        ...
+
+
+@dataclass(frozen=True)
+class RoaJacobian:
+    """α diag(φ′(y)) W + (1 − α) O: Eq. (13) and (20) of the paper.
+
+    Attributes:
+        slope: φ′(y), (…, N_out).
+        W: (N_out, N_in).
+        O: the filter.
+        alpha: () or (N_out,).
+    """
+
+    slope: Tensor
+    W: Tensor
+    O: Linear
+    alpha: Tensor
+
+    def apply(self, v: Tensor) -> Tensor:
+        """J v."""
+        return self.alpha * self.slope * (v @ self.W.mT) + (1 - self.alpha) * self.O.apply(v)
+
+    def apply_transpose(self, w: Tensor) -> Tensor:
+        """Jᵀ w."""
+        through_W = (self.alpha * self.slope * w) @ self.W
+        return through_W + self.O.apply_transpose((1 - self.alpha) * w)
+
+    def to_dense(self) -> Tensor:
+        """J."""
+        O = self.O.to_dense().to(self.W.dtype)
+        rest = (1 - self.alpha).unsqueeze(-1) * O
+        return (self.alpha * self.slope).unsqueeze(-1) * self.W + rest
+
+    def row(self, index: tuple[int, ...]) -> RoaJacobian:
+        """The Jacobian of one row of the batch."""
+        return replace(self, slope=self.slope[index])
+
+
+@dataclass(frozen=True)
+class RoaMap:
+    """x′ = α φ(W x + drive) + (1 − α) O x, with its Jacobian in closed form."""
+
+    W: Tensor
+    O: Linear
+    alpha: Tensor
+    phi: Activation
+    drive: Tensor | None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """x′."""
+        return reference.step(x, self.drive, self.W, self.O, self.alpha, self.phi)
+
+    def jacobian(self, x: Tensor) -> RoaJacobian:
+        """α diag(φ′(y)) W + (1 − α) O."""
+        y = x @ self.W.mT
+        slope = self.phi.slope(y if self.drive is None else y + self.drive)
+        return RoaJacobian(slope, self.W, self.O, self.alpha)
+
+
+@dataclass(frozen=True)
+class FunctionJacobian:
+    """The Jacobian at x of any function that acts row by row, by `torch.func`."""
+
+    function: Callable[[Tensor, Tensor], Tensor]
+    x: Tensor
+    u: Tensor
+
+    def _at(self, x: Tensor) -> Tensor:
+        return self.function(x, self.u)
+
+    def apply(self, v: Tensor) -> Tensor:
+        """J v, by forward mode."""
+        result: Tensor = jvp(self._at, (self.x,), (v,))[1]
+        return result
+
+    def apply_transpose(self, w: Tensor) -> Tensor:
+        """Jᵀ w, by reverse mode."""
+        result: Tensor = vjp(self._at, self.x)[1](w)[0]
+        return result
+
+    def to_dense(self) -> Tensor:
+        """J, row by row of the batch."""
+        rows: Callable[[Tensor, Tensor], Tensor] = jacrev(self.function)
+        for _ in range(self.x.dim() - 1):
+            rows = vmap(rows)
+        return rows(self.x, self.u).detach()
+
+    def row(self, index: tuple[int, ...]) -> FunctionJacobian:
+        """The Jacobian of one row of the batch."""
+        return replace(self, x=self.x[index], u=self.u[index])
+
+
+@dataclass(frozen=True)
+class FunctionMap:
+    """x′ = function(x, u) for one input u."""
+
+    function: Callable[[Tensor, Tensor], Tensor]
+    u: Tensor
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """x′."""
+        return self.function(x, self.u)
+
+    def jacobian(self, x: Tensor) -> FunctionJacobian:
+        """By `torch.func`."""
+        return FunctionJacobian(self.function, x, self.u)

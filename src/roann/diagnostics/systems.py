@@ -1,0 +1,259 @@
+"""How each kind of model becomes a chain of maps: the only room that knows their parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+
+from roann import _checks
+from roann.diagnostics.maps import FunctionMap, Map, RoaMap
+from roann.filters import Filter
+from roann.kernels.activations import ACTIVATIONS, Activation
+from roann.kernels.linear import Linear
+from roann.nn import RoaFNN, RoaLayer, RoaRNN, RoaRNNCell
+
+
+@runtime_checkable
+class Steppable(Protocol):
+    """Anything that can step. It may also offer `state_size`, `initial_state(B)` and `read(x)`."""
+
+    def step(self, x: Tensor, u: Tensor) -> Tensor:
+        """The next flat state (…, S) from x (…, S) and u (…, I)."""
+        ...
+
+
+class Cell(NamedTuple):
+    """One recurrence: one layer in one direction of a recurrent model.
+
+    Attributes:
+        state_size: S, of the flat state.
+        maps: from the inputs (T, …, I) to the T maps they drive.
+        read: the part of a state (…, S) that the layer above, or the output, sees.
+    """
+
+    state_size: int
+    maps: Callable[[Tensor], Sequence[Map]]
+    read: Callable[[Tensor], Tensor]
+
+
+class Roa(NamedTuple):
+    """What the theorems need of a layer of ours: its matrices, α, φ and, in depth, its widths."""
+
+    weights: tuple[Tensor, ...]
+    alpha: float | Tensor
+    phi: Activation
+    widths: tuple[int, ...] | None
+
+
+@dataclass(frozen=True)
+class Recurrence:
+    """A recurrent model as cells in torch's order (layer 0, its reverse, layer 1, …)."""
+
+    cells: tuple[Cell, ...]
+    directions: int
+    batch_first: bool
+    like: Tensor | None
+
+    def enter(self, inputs: Tensor) -> Tensor:
+        """The inputs as (T, …, I), in the dtype of the parameters."""
+        if not isinstance(inputs, Tensor) or inputs.dim() < 2:
+            got = tuple(inputs.shape) if isinstance(inputs, Tensor) else type(inputs).__name__
+            _checks.fail("inputs", "a tensor (T, I) or (T, B, I) of unpacked sequences", got)
+        u = inputs.transpose(0, 1) if self.batch_first and inputs.dim() == 3 else inputs
+        if u.shape[0] == 0:
+            _checks.fail("inputs", "at least one time step", tuple(inputs.shape))
+        return u if self.like is None else u.to(self.like.device, self.like.dtype)
+
+    def run(
+        self, inputs: Tensor, x0: Sequence[Tensor], cells: int | None = None
+    ) -> tuple[list[list[Tensor]], list[Sequence[Map]], Tensor]:
+        """States x_0 … x_T and maps of each cell, and the output, laid out as the inputs.
+
+        `cells` stops after that many cells. A reverse cell has its own time, from the end.
+        """
+        u = self.enter(inputs)
+        states: list[list[Tensor]] = []
+        maps: list[Sequence[Map]] = []
+        for first in range(0, len(self.cells) if cells is None else cells, self.directions):
+            outputs = []
+            for d in range(self.directions):
+                cell = self.cells[first + d]
+                chain = cell.maps(u.flip(0) if d else u)
+                path = follow(chain, x0[first + d])
+                seen = torch.stack([cell.read(x) for x in path[1:]])
+                outputs.append(seen.flip(0) if d else seen)
+                states.append(path)
+                maps.append(chain)
+            u = torch.cat(outputs, -1) if self.directions == 2 else outputs[0]
+        return states, maps, u.transpose(0, 1) if self.batch_first and u.dim() == 3 else u
+
+
+def follow(maps: Sequence[Map], x0: Tensor) -> list[Tensor]:
+    """x_0, x_1, …, x_M."""
+    path = [x0]
+    for f in maps:
+        path.append(f(path[-1]))
+    return path
+
+
+def feed_forward(model: object) -> list[Map] | None:
+    """The maps of a feed-forward model of ours, or None if it is none."""
+    if isinstance(model, RoaLayer):
+        alpha = torch.as_tensor(model.alpha, dtype=model.weight.dtype)
+        phi = ACTIVATIONS[model.nonlinearity]
+        return [RoaMap(model.weight, _form(model.filter, model.weight), alpha, phi, model.bias)]
+    if not isinstance(model, RoaFNN):
+        return None
+    maps: list[Map] = []
+    for i, run in enumerate(model.runs):
+        W = model.get_parameter(f"weight_{i}")
+        b = model.get_parameter(f"bias_{i}") if model.bias else None
+        O = _form(cast(Filter, model.get_submodule(f"filter_{i}")), W)
+        alpha = torch.as_tensor(model.alpha, dtype=W.dtype)
+        phi = ACTIVATIONS[model.nonlinearity]
+        maps += [
+            RoaMap(W[k], O.at(k), alpha, phi, None if b is None else b[k]) for k in range(run.depth)
+        ]
+    return maps
+
+
+def recurrence(model: object) -> Recurrence:
+    """The cells of a recurrent model, or of anything that offers `step`."""
+    if isinstance(model, RoaRNN | nn.RNNBase):
+        directions = 2 if model.bidirectional else 1
+        ends = ("", "_reverse")[:directions]
+        suffixes = [f"_l{k}{end}" for k in range(model.num_layers) for end in ends]
+        cells = tuple(_cell(model, suffix) for suffix in suffixes)
+        return Recurrence(cells, directions, model.batch_first, _like(model))
+    if isinstance(model, RoaRNNCell | nn.RNNCellBase):
+        return Recurrence((_cell(model, ""),), 1, False, _like(model))
+    if isinstance(model, Steppable):
+        size = int(getattr(model, "state_size", 0))
+        read = getattr(model, "read", None) or (lambda x: x)
+        like = _like(model) if isinstance(model, nn.Module) else None
+        return Recurrence((_function_cell(size, model.step, read),), 1, False, like)
+    return _checks.fail(
+        "model",
+        "RoaRNN, RoaFNN, their cells, torch.nn's RNN, GRU, LSTM or an object with step(x, u)",
+        type(model).__name__,
+        error=TypeError,
+    )
+
+
+def initial_states(model: object, of: Recurrence, inputs: Tensor, hx: Any) -> list[Tensor]:
+    """x_0 of every cell, from `hx` in the model's own form, or the model's default."""
+    u = of.enter(inputs)
+    lead = u.shape[1:-1]
+    if isinstance(hx, tuple):  # LSTM: (h_0, c_0)
+        hx = torch.cat(hx, -1)
+    if hx is not None:
+        single = not isinstance(model, RoaRNN | nn.RNNBase)
+        return [hx] if single else list(hx)
+    own = getattr(model, "initial_state", None)
+    if own is not None:
+        return [own(lead[0] if lead else 1).reshape(*lead, -1)]
+    if not of.cells[0].state_size:
+        _checks.fail("hx", "the first state of a model without state_size", None, "pass hx=x0")
+    return [u.new_zeros(*lead, cell.state_size) for cell in of.cells]
+
+
+def roa(model: object, layer: int = 0) -> Roa | None:
+    """What the theorems need of one layer of ours; None for other systems."""
+    if isinstance(model, RoaLayer):
+        widths = (model.in_features, model.out_features)
+        return Roa(
+            (model.weight.unsqueeze(0),), model.alpha, ACTIVATIONS[model.nonlinearity], widths
+        )
+    if isinstance(model, RoaFNN):
+        weights = tuple(model.get_parameter(f"weight_{i}") for i in range(len(model.runs)))
+        return Roa(weights, model.alpha, ACTIVATIONS[model.nonlinearity], model.sizes)
+    if isinstance(model, RoaRNNCell):
+        return Roa((model.weight_hh,), model.alpha, ACTIVATIONS[model.nonlinearity], None)
+    if isinstance(model, RoaRNN):
+        directions = 2 if model.bidirectional else 1
+        end = "_reverse" if layer % directions else ""
+        W = model.get_parameter(f"weight_hh_l{layer // directions}{end}")
+        return Roa((W,), model.alpha, ACTIVATIONS[model.nonlinearity], None)
+    return None
+
+
+def _like(model: nn.Module) -> Tensor | None:
+    return next(model.parameters(), None)
+
+
+def _form(O: Filter, W: Tensor) -> Linear:
+    """The filter as kernels consume it, in the dtype of W."""
+    form = O.form()
+    return form.with_tensors(
+        tuple(t.to(W.dtype) if t.is_floating_point() else t for t in form.tensors())
+    )
+
+
+def _function_cell(
+    size: int, step: Callable[[Tensor, Tensor], Tensor], read: Callable[[Tensor], Tensor]
+) -> Cell:
+    return Cell(size, lambda u: [FunctionMap(step, u_k) for u_k in u], read)
+
+
+def _cell(model: nn.Module, suffix: str) -> Cell:
+    """The cell whose parameters end in `suffix`."""
+
+    def parameter(name: str) -> Tensor | None:
+        found: Tensor | None = getattr(model, name + suffix, None)
+        return found
+
+    W, W_i = cast(Tensor, parameter("weight_hh")), cast(Tensor, parameter("weight_ih"))
+    if isinstance(model, RoaRNN | RoaRNNCell):
+        O = _form(cast(Filter, model.get_submodule("filter" + suffix)), W)
+        alpha = torch.as_tensor(model.alpha, dtype=W.dtype)
+        phi, b = ACTIVATIONS[model.nonlinearity], parameter("bias")
+
+        def maps(u: Tensor) -> Sequence[Map]:
+            drives = u @ W_i.mT if b is None else u @ W_i.mT + b
+            return [RoaMap(W, O, alpha, phi, drive) for drive in drives]
+
+        return Cell(W.shape[0], maps, lambda x: x)
+    ours = _Weights(W_i, W, parameter("bias_ih"), parameter("bias_hh"), parameter("weight_hr"))
+    N = cast(int, model.hidden_size)
+    if isinstance(model, nn.LSTM | nn.LSTMCell):
+        out = N if ours.W_p is None else ours.W_p.shape[0]
+        return _function_cell(out + N, partial(_lstm_step, ours, out), lambda x: x[..., :out])
+    if isinstance(model, nn.GRU | nn.GRUCell):
+        return _function_cell(N, partial(_gru_step, ours), lambda x: x)
+    phi_of = torch.relu if cast(str, model.nonlinearity) == "relu" else torch.tanh
+    return _function_cell(N, partial(_rnn_step, ours, phi_of), lambda x: x)
+
+
+class _Weights(NamedTuple):
+    """A cell of torch.nn: W_i, W, their biases, and the projection of an LSTM."""
+
+    W_i: Tensor
+    W: Tensor
+    b_i: Tensor | None
+    b: Tensor | None
+    W_p: Tensor | None
+
+
+def _rnn_step(w: _Weights, phi: Callable[[Tensor], Tensor], x: Tensor, u: Tensor) -> Tensor:
+    return phi(nn.functional.linear(u, w.W_i, w.b_i) + nn.functional.linear(x, w.W, w.b))
+
+
+def _gru_step(w: _Weights, x: Tensor, u: Tensor) -> Tensor:
+    r_u, z_u, n_u = nn.functional.linear(u, w.W_i, w.b_i).chunk(3, -1)
+    r_x, z_x, n_x = nn.functional.linear(x, w.W, w.b).chunk(3, -1)
+    r, z = torch.sigmoid(r_u + r_x), torch.sigmoid(z_u + z_x)
+    return (1 - z) * torch.tanh(n_u + r * n_x) + z * x
+
+
+def _lstm_step(w: _Weights, out: int, x: Tensor, u: Tensor) -> Tensor:
+    h, c = x[..., :out], x[..., out:]
+    gates = nn.functional.linear(u, w.W_i, w.b_i) + nn.functional.linear(h, w.W, w.b)
+    i, f, g, o = gates.chunk(4, -1)
+    c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+    h = torch.sigmoid(o) * torch.tanh(c)
+    return torch.cat([h if w.W_p is None else h @ w.W_p.mT, c], -1)
