@@ -1,0 +1,244 @@
+"""Checkpoints that survive anything: committed by a rename, verified by a manifest, one writer.
+
+A checkpoint is a folder `ckpt-<step>` with `tensors.safetensors`, `state.json` and
+`manifest.json` (size and sha256 of the other two). It is written under a temporary name, synced,
+and renamed: whatever the moment of a crash, a folder of that name is whole or was damaged later,
+and the manifest tells which. Nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from safetensors import SafetensorError
+from torch import Tensor, nn
+
+KEEP = 2
+_TENSORS, _STATE, _MANIFEST = "tensors.safetensors", "state.json", "manifest.json"
+_COMMITTED = re.compile(r"ckpt-(\d+)")
+_log = logging.getLogger(__name__)
+
+
+class CheckpointError(Exception):
+    """A checkpoint that is absent or does not verify."""
+
+
+class BusyError(Exception):
+    """Another process is writing to the run directory."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A verified checkpoint.
+
+    Attributes:
+        path: its folder.
+        tensors: what `pack` gave, by name.
+        state: the JSON object saved beside them.
+    """
+
+    path: Path
+    tensors: dict[str, Tensor]
+    state: dict[str, Any]
+
+    @property
+    def step(self) -> int:
+        """The step in its name."""
+        return step_of(self.path)
+
+
+@contextmanager
+def sole_writer(folder: Path) -> Iterator[None]:
+    """Hold the lock of a run directory; the kernel lets go of it however the process ends."""
+    with open(folder / ".lock", "a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BusyError(
+                f"{folder}: another process is writing to this run; wait for it or stop it."
+            ) from None
+        yield
+
+
+def save(folder: Path, step: int, tensors: dict[str, Tensor], state: dict[str, Any]) -> Path:
+    """Commit a checkpoint, then delete all but the newest `KEEP`; returns its folder.
+
+    A step that is already there stays as it is: a run is a function of its config, so both are the
+    same world. An OSError (a full disk) leaves the older checkpoints and nothing else.
+    """
+    final = folder / f"ckpt-{step}"
+    if final.exists():
+        return final
+    temporary = folder / f"{final.name}.tmp-{os.getpid()}"
+    try:
+        temporary.mkdir(parents=True)
+        files = {_TENSORS: safetensors.torch.save(tensors), _STATE: json.dumps(state).encode()}
+        manifest = {
+            name: {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+            for name, data in files.items()
+        }
+        for name, data in files.items():
+            write_synced(temporary / name, data)
+        write_synced(temporary / _MANIFEST, json.dumps(manifest).encode())
+        sync_folder(temporary)
+        temporary.rename(final)
+        sync_folder(folder)
+    except OSError:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    _prune(folder)
+    return final
+
+
+def load(path: Path) -> Checkpoint:
+    """Read one checkpoint; `CheckpointError` says what does not verify."""
+    try:
+        manifest = json.loads((path / _MANIFEST).read_bytes())
+        if set(manifest) != {_TENSORS, _STATE}:
+            raise ValueError(f"{_MANIFEST} does not name its two files")
+        data = {name: (path / name).read_bytes() for name in manifest}
+        for name, entry in manifest.items():
+            if len(data[name]) != entry["size"]:
+                raise ValueError(f"{name} has {len(data[name])} bytes, not {entry['size']}")
+            if hashlib.sha256(data[name]).hexdigest() != entry["sha256"]:
+                raise ValueError(f"{name} does not have the sha256 in {_MANIFEST}")
+        state = json.loads(data[_STATE])
+        if not isinstance(state, dict):
+            raise ValueError(f"{_STATE} is not an object")
+        return Checkpoint(path, safetensors.torch.load(data[_TENSORS]), state)
+    except (OSError, ValueError, TypeError, KeyError, SafetensorError) as error:
+        raise CheckpointError(f"{path}: this checkpoint does not verify: {error}.") from error
+
+
+def newest(folder: Path) -> Checkpoint | None:
+    """The newest checkpoint that verifies; those that do not are set aside on the way."""
+    for path in committed(folder):
+        try:
+            return load(path)
+        except CheckpointError as error:
+            set_aside(path, str(error))
+    return None
+
+
+def named(folder: Path, step: int) -> Checkpoint:
+    """The checkpoint of a step the user named; `CheckpointError` if it is absent or damaged."""
+    path = folder / f"ckpt-{step}"
+    if not path.is_dir():
+        there = ", ".join(str(step_of(p)) for p in committed(folder)) or "none"
+        raise CheckpointError(f"{folder}: no checkpoint of step {step}; there are: {there}.")
+    return load(path)
+
+
+def set_aside(path: Path, why: str) -> None:
+    """Rename a checkpoint so that no one loads it, keep its bytes, and say so."""
+    number = 0
+    while (aside := path.with_name(f"aside-{number}-{path.name}")).exists():
+        number += 1
+    path.rename(aside)
+    _log.warning("%s It is kept as %s; an older one is used.", why, aside.name)
+
+
+def clean(folder: Path) -> None:
+    """Remove what writers that died left half-written. Only the sole writer may call it."""
+    for path in folder.glob("ckpt-*.tmp-*"):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def committed(folder: Path) -> list[Path]:
+    """Every committed checkpoint, newest first, verified or not."""
+    found = [p for p in folder.glob("ckpt-*") if _COMMITTED.fullmatch(p.name) and p.is_dir()]
+    return sorted(found, key=step_of, reverse=True)
+
+
+def step_of(path: Path) -> int:
+    """The step in the name of a checkpoint."""
+    return int(path.name.removeprefix("ckpt-"))
+
+
+def _prune(folder: Path) -> None:
+    for path in committed(folder)[KEEP:]:
+        # Renamed first, so that a crash within the deletion leaves no half of a checkpoint.
+        doomed = path.with_name(f"{path.name}.tmp-{os.getpid()}")
+        path.rename(doomed)
+        shutil.rmtree(doomed, ignore_errors=True)
+
+
+def write_synced(path: Path, data: bytes) -> None:
+    """Write a file and wait until the disk has it."""
+    with open(path, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Write a file so that it is there whole or not at all."""
+    temporary = path.with_name(f"{path.name}.tmp-{os.getpid()}")
+    try:
+        write_synced(temporary, data)
+        temporary.replace(path)
+        sync_folder(path.parent)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def sync_folder(path: Path) -> None:
+    """Wait until the disk has the names in a folder."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def pack(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Every tensor of the world: parameters, buffers, the optimiser's state, torch's generator.
+
+    Batches need nothing: they are functions of (seed, step). The generator serves models that draw
+    while they train (dropout).
+    """
+    tensors = {f"model.{name}": t for name, t in model.state_dict().items()}
+    for index, entries in optimizer.state_dict()["state"].items():
+        for name, value in entries.items():
+            if isinstance(value, Tensor):
+                tensors[f"optimizer.{index}.{name}"] = value
+    tensors["generator"] = torch.get_rng_state()
+    # Copies, because safetensors refuses two names for one memory.
+    return {
+        name: t.detach().cpu().clone(memory_format=torch.contiguous_format)
+        for name, t in tensors.items()
+    }
+
+
+def unpack(
+    tensors: dict[str, Tensor], model: nn.Module, optimizer: torch.optim.Optimizer | None
+) -> None:
+    """Put the tensors of `pack` back."""
+    model.load_state_dict(_under("model.", tensors))
+    if optimizer is None:
+        return
+    state: dict[int, dict[str, Tensor]] = {}
+    for key, value in _under("optimizer.", tensors).items():
+        index, name = key.split(".", 1)
+        state.setdefault(int(index), {})[name] = value
+    groups = optimizer.state_dict()["param_groups"]
+    optimizer.load_state_dict({"state": state, "param_groups": groups})
+    torch.set_rng_state(tensors["generator"])
+
+
+def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {k.removeprefix(prefix): t for k, t in tensors.items() if k.startswith(prefix)}

@@ -1,0 +1,253 @@
+"""An experiment is a file: what may stand in it, how it is read, checked and written back.
+
+A file has three tables, `[task]`, `[model]` and `[train]`; the first two have a `name` from a fixed
+table and the settings of that task or model. `[sweep]` may list values for any of their fields.
+This module imports neither torch nor pydantic until a file is read, so that help is instant.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import hashlib
+import json
+import math
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge, Gt, Le
+
+MAX_FILE = 100_000  # bytes of an experiment file
+MAX_DEPTH = 6  # of nested lists
+TABLES = ("task", "model", "train")
+RUN_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
+
+Tables = dict[str, dict[str, Any]]
+
+_Count = Annotated[int, Ge(0), Le(10**9)]
+_Some = Annotated[int, Ge(1), Le(10**9)]
+_Rate = Annotated[float, Gt(0), Le(1e9)]
+_Seconds = Annotated[float, Gt(0), Le(1e9)]
+
+
+class ConfigError(Exception):
+    """A user's mistake in a config: what, where, the value, what is allowed."""
+
+
+@dataclass(frozen=True)
+class Train:
+    """How to train.
+
+    `length`, `eval_every`, `schedule` and `probe_at` are counted in `unit`s; `warmup`, `log_every`
+    and `checkpoint_every` always in iterations.
+
+    Attributes:
+        optimizer: adam, sgd (no momentum) or nag (SGD with Nesterov's momentum).
+        lr: the learning rate.
+        momentum: of nag; the other optimisers have none.
+        clip_norm: scale gradients down to this norm where they exceed it; none in the paper.
+        unit: iteration or epoch (for tasks with a finite data set).
+        length: how long to train.
+        schedule: pairs (from, factor): from then on the learning rate is lr * factor.
+        warmup: the learning rate grows linearly over that many first iterations.
+        eval_every: how often to evaluate.
+        probe_at: when to measure spectrum, gradient flow and bounds; 0 is the initialisation.
+        log_every: how often to record the training loss.
+        checkpoint_every: iterations between checkpoints, 0 to go by time alone.
+        checkpoint_seconds: seconds between checkpoints.
+        stop_score: end when the first evaluation set's primary score is at least as good as this.
+        stop_evals: in how many evaluations in a row it must be.
+        max_seconds: end when training took this long, over all resumes.
+        seed: of weights, filters and data.
+        threads: of torch; sums in another order differ in the last bits, so it is part of the run.
+        device: cpu or cuda.
+    """
+
+    optimizer: Literal["adam", "sgd", "nag"] = "adam"
+    lr: _Rate = 1e-3
+    momentum: Annotated[float, Ge(0), Le(1)] = 0.99
+    clip_norm: _Rate | None = None
+    unit: Literal["iteration", "epoch"] = "iteration"
+    length: _Some = 1000
+    schedule: tuple[tuple[_Count, _Rate], ...] = ()
+    warmup: _Count = 0
+    eval_every: _Some = 100
+    probe_at: tuple[_Count, ...] = ()
+    log_every: _Some = 10
+    checkpoint_every: _Count = 0
+    checkpoint_seconds: _Seconds = 60.0
+    stop_score: float | None = None
+    stop_evals: _Some = 1
+    max_seconds: _Seconds | None = None
+    seed: Annotated[int, Ge(0), Le(2**62)] = 0
+    threads: Annotated[int, Ge(1), Le(1024)] = 1
+    device: Literal["cpu", "cuda"] = "cpu"
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A checked config: a task, a model, and how to train.
+
+    Attributes:
+        task_name: a name in `roann.lab.tasks.TASKS`.
+        task: its settings.
+        model_name: a name in `roann.lab.models.MODELS`.
+        model: its settings.
+        train: how to train.
+    """
+
+    task_name: str
+    task: Any
+    model_name: str
+    model: Any
+    train: Train
+
+    def tables(self) -> Tables:
+        """Every field, resolved, as a file would hold it; fields that are None are left out."""
+        return {
+            "task": {"name": self.task_name} | _fields(self.task),
+            "model": {"name": self.model_name} | _fields(self.model),
+            "train": _fields(self.train),
+        }
+
+    def digest(self) -> str:
+        """A hash of the resolved config: equal for equal experiments, however they were written."""
+        return hashlib.sha256(to_toml(self.tables()).encode()).hexdigest()
+
+    def run_id(self, name: str) -> str:
+        """A readable name, the seed and a hash, safe as a folder's name."""
+        slug = re.sub(r"[^a-z0-9._-]+", "-", name.lower()).strip("-._")[:70].rstrip("-._") or "run"
+        return f"{slug}-s{self.train.seed}-{self.digest()[:10]}"
+
+
+def read_tables(path: Path) -> Tables:
+    """The tables of a TOML file, unchecked but for their form."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read(MAX_FILE + 1)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise ConfigError(f"{path}: cannot be read: {reason}.") from None
+    if len(data) > MAX_FILE:
+        raise ConfigError(f"{path}: an experiment file has at most {MAX_FILE} bytes.")
+    try:
+        return read_text(data.decode())
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8 text (byte {error.start}).") from None
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+
+
+def read_text(text: str) -> Tables:
+    """As `read_tables`, from the text of a file."""
+    try:
+        tables = tomllib.loads(text)
+    except RecursionError:
+        raise ConfigError("not valid TOML: nested too deeply.") from None
+    except ValueError as error:
+        raise ConfigError(f"not valid TOML: {error}.") from None
+    _known("table", tables, (*TABLES, "sweep"))
+    for name, table in tables.items():
+        if not isinstance(table, dict):
+            raise ConfigError(f"[{name}] must be a table, not {_shown(table)}.")
+        for key, value in table.items():
+            _plain(f"[{name}] {key}", value)
+    return tables
+
+
+def parse(tables: Mapping[str, Mapping[str, Any]]) -> Experiment:
+    """Check tables strictly and fill in defaults; a `[sweep]` is left to `roann.lab.sweep`."""
+    from roann.lab.models import MODELS
+    from roann.lab.tasks import TASKS
+
+    task_name, task = _named("task", tables, {name: row.config for name, row in TASKS.items()})
+    model_name, model = _named("model", tables, {name: row.config for name, row in MODELS.items()})
+    train = _checked("train", Train, tables.get("train", {}))
+    return Experiment(task_name, task, model_name, model, train)
+
+
+def _named(
+    table: str, tables: Mapping[str, Mapping[str, Any]], types: Mapping[str, type[Any]]
+) -> tuple[str, Any]:
+    settings = dict(tables.get(table, {}))
+    name = settings.pop("name", None)
+    if not isinstance(name, str):
+        raise ConfigError(f'[{table}] needs name = "…", one of: {", ".join(types)}.')
+    _known(f"[{table}] name", [name], types)
+    return name, _checked(table, types[name], settings)
+
+
+def _checked(table: str, kind: type[Any], settings: Mapping[str, Any]) -> Any:
+    import pydantic
+
+    _known(f"[{table}] key", settings, [f.name for f in dataclasses.fields(kind)])
+    try:
+        # Through JSON, because only there strict means: 1 is a float, but 1.5, true, "1" no int.
+        text = json.dumps(settings, allow_nan=False)
+        return pydantic.TypeAdapter(kind).validate_json(text, strict=True)
+    except pydantic.ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        if first["type"] == "value_error":  # worded by the settings themselves
+            raise ConfigError(f"[{table}] {first['ctx']['error']}.") from None
+        what = first["msg"].removeprefix("Input ")
+        raise ConfigError(f"[{table}] {where} {what}, not {_shown(first['input'])}.") from None
+
+
+def _known(what: str, given: Iterable[str], allowed: Iterable[str]) -> None:
+    names = list(allowed)
+    for name in given:
+        if name not in names:
+            near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+            hint = f"did you mean {near[0]!r}?" if near else f"known are: {', '.join(names)}."
+            raise ConfigError(f"unknown {what} {_shown(name)}; {hint}")
+
+
+def _plain(where: str, value: object, depth: int = 0) -> None:
+    """Refuse what strict JSON cannot say: dates, nan, inf, tables, huge integers."""
+    if isinstance(value, list) and depth < MAX_DEPTH:
+        for item in value:
+            _plain(where, item, depth + 1)
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise ConfigError(f"{where} must be a finite number, not {value}.")
+    elif isinstance(value, int) and abs(value) >= 2**63:
+        raise ConfigError(f"{where} must be an integer of at most 64 bits.")
+    elif not isinstance(value, bool | int | float | str):
+        kind = type(value).__name__
+        raise ConfigError(f"{where} must be a number, true or false, text or a list, not a {kind}.")
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+def _fields(settings: Any) -> dict[str, Any]:
+    values = {f.name: getattr(settings, f.name) for f in dataclasses.fields(settings)}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def to_toml(tables: Mapping[str, Mapping[str, Any]]) -> str:
+    """Write tables of plain values as TOML."""
+    parts = []
+    for name, table in tables.items():
+        lines = [f"{key} = {_value(value)}" for key, value in table.items()]
+        parts.append("\n".join([f"[{name}]", *lines]))
+    return "\n\n".join(parts) + "\n"
+
+
+def _value(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, str):
+        # JSON's escapes are TOML's, but for DEL and the surrogate pairs of ensure_ascii.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_value(item) for item in value) + "]"
+    raise ConfigError(f"a config cannot hold {_shown(value)}.")

@@ -1,0 +1,136 @@
+"""Diagnostics at chosen steps of a training, into the same records as everything else.
+
+A probe looks at the first evaluation batch, always the same one, through a float64 copy of the
+model, so that what vanishes is seen to vanish and the run is not touched.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from roann import RoaFNN, RoaRNN
+from roann.diagnostics.bounds import roa_bounds, spectral_norm
+from roann.diagnostics.gradients import gradient_along_time
+from roann.diagnostics.jacobian import Trajectory, trajectory
+from roann.diagnostics.spectrum import eigenvalues, log_singular_values
+from roann.diagnostics.systems import roa
+from roann.lab.models.base import Model, SequenceModel
+from roann.lab.tasks.base import Task
+
+SEQUENCES = 4  # of the batch, for gradients; the spectrum is that of the first
+FACTORISATIONS = 1000  # beyond as many maps, successive Jacobians are multiplied plainly
+POINTS = 512  # of the gradient along time that are kept
+_log = logging.getLogger(__name__)
+
+
+def probe(task: Task, model: Model, seed: int) -> dict[str, Any]:
+    """Measure the Jacobians of a model on one batch of a task.
+
+    Returns:
+        ``maps``: M, how many the state goes through; ``sigma``: natural logarithms of the singular
+        values of ∂x_M/∂x_0; ``eigenvalues``: [real, imaginary] of the last step's Jacobian;
+        ``gradient_by_step`` with ``gradient_at``: the norm of ∂ℓ/∂x_k and its k, for the loss ℓ at
+        the last step; ``norm_W``: ‖W‖;
+        ``bound``: the finite interval of the theorems in natural logarithms, for roa networks.
+        What cannot be measured (a state that is not finite) is left out, with a warning.
+    """
+    batch = next(iter(next(iter(task.evaluate_sets(seed, 0).values()))))
+    twin = copy.deepcopy(model).eval().requires_grad_(False)
+    if not any(p.is_complex() for p in twin.parameters()):
+        twin = twin.double()
+    like = next(twin.parameters()).real
+    few = (slice(None), slice(SEQUENCES)) if batch.inputs.dim() == 3 else slice(SEQUENCES)
+    inputs = batch.inputs[few].to(like)
+    every_step = task.readout == "all"
+    targets = batch.targets[:, :SEQUENCES] if every_step else batch.targets[:SEQUENCES]
+    if targets.is_floating_point():
+        targets = targets.to(like)
+    chain = _chain(twin)
+    found: dict[str, Any] = {}
+    for measure in (_norms, _spectrum, _gradients):
+        try:
+            found |= measure(task, twin, chain, inputs, targets)
+        except (ValueError, RuntimeError) as error:
+            _log.warning("a probe could not be measured: %s", error)
+    return found
+
+
+def _chain(model: Model) -> nn.Module | None:
+    """What diagnostics can follow step by step; None for a depth model they do not know.
+
+    Our layers are preferred to what wraps them: their Jacobians have a closed form.
+    """
+    ours = next((m for m in model.modules() if isinstance(m, RoaRNN | RoaFNN)), None)
+    return ours or (model.system if isinstance(model, SequenceModel) else None)
+
+
+def _norms(
+    task: Task, model: Model, chain: nn.Module | None, inputs: Tensor, targets: Tensor
+) -> dict[str, Any]:
+    layer = roa(chain)
+    if layer is None:
+        W = next((p for name, p in model.named_parameters() if "weight_hh" in name), None)
+        return {} if W is None else {"norm_W": float(spectral_norm(W))}
+    sigma = torch.cat([spectral_norm(W).reshape(-1) for W in layer.weights])
+    if layer.widths is None:
+        bounds = roa_bounds(layer.alpha, sigma[0], len(inputs), layer.phi.r)
+    else:
+        bounds = roa_bounds(layer.alpha, sigma, r=layer.phi.r, widths=layer.widths)
+    interval = bounds.finite
+    bound = {
+        "lower": interval.log_lower,
+        "upper": interval.log_upper,
+        "vacuous": interval.vacuous,
+        "hypothesis": bounds.hypothesis,
+    }
+    return {"norm_W": bounds.sigma, "bound": bound}
+
+
+def _spectrum(
+    task: Task, model: Model, chain: nn.Module | None, inputs: Tensor, targets: Tensor
+) -> dict[str, Any]:
+    if chain is None:
+        J = torch.func.jacrev(model)(inputs[:1])[0, :, 0].detach()
+        return {"sigma": _rounded(log_singular_values([J]))}
+    path = trajectory(chain, inputs[:, 0] if inputs.dim() == 3 else inputs[0])
+    every = math.ceil(len(path) / FACTORISATIONS)
+    sigma = log_singular_values(path.jacobians(), every)
+    return {"maps": len(path), "sigma": _rounded(sigma)} | _eigenvalues(path)
+
+
+def _eigenvalues(path: Trajectory) -> dict[str, Any]:
+    last = path.jacobian(len(path) - 1).to_dense()
+    if last.shape[0] != last.shape[1]:
+        return {}
+    values = eigenvalues(last)
+    return {"eigenvalues": [_rounded(torch.view_as_real(v)) for v in values]}
+
+
+def _gradients(
+    task: Task, model: Model, chain: nn.Module | None, inputs: Tensor, targets: Tensor
+) -> dict[str, Any]:
+    if chain is None:
+        return {}
+
+    def loss(output: Tensor) -> Tensor:
+        if not isinstance(model, SequenceModel):
+            return task.loss(output, targets)
+        # At the last step alone, also where every step is scored: how far back does it reach?
+        if model.readout == "all":
+            return task.loss(model.head(output[-1:]), targets[-1:])
+        return task.loss(model.head(output[-1]), targets)
+
+    norms = gradient_along_time(chain, inputs, loss)
+    at = torch.linspace(0, len(norms) - 1, min(len(norms), POINTS)).round().long()
+    return {"gradient_at": at.tolist(), "gradient_by_step": _rounded(norms[at])}
+
+
+def _rounded(values: Tensor) -> list[float]:
+    """Six digits are all a figure can show."""
+    return [float(f"{value:.6g}") for value in values.tolist()]

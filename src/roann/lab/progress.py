@@ -1,0 +1,170 @@
+"""What whoever is watching sees: a live bar on a terminal, a plain line now and then elsewhere.
+
+Everything goes to stderr; results alone go to stdout.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+import unicodedata
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
+
+LINE_SECONDS = 5.0
+BAR_SECONDS = 0.2
+
+
+def printable(text: str) -> str:
+    """The text without control and format characters (line feeds stay), safe for a terminal.
+
+    Example:
+        >>> printable("run\\x1b[31m \\u202egnp.exe")
+        'run[31m gnp.exe'
+    """
+    # C: control, format, surrogate, private; a bidirectional override makes a name read as another.
+    return "".join(c for c in text if c == "\n" or unicodedata.category(c)[0] != "C")
+
+
+class _Plain(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))
+
+
+class LogFile(logging.FileHandler):
+    """A log that a full disk costs a line, never the run."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: D102
+        return
+
+
+def log_to_stderr(level: int) -> None:
+    """Send the package's log to stderr, one plain line each."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Plain("roann: %(message)s"))
+    handler.setLevel(level)
+    logger = logging.getLogger("roann")
+    logger.handlers = [handler]
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+
+
+def log_to_file(path: os.PathLike[str]) -> logging.Handler:
+    """Send the package's log to a file too; remove the handler to end it."""
+    handler = LogFile(path)
+    handler.setFormatter(_Plain("%(asctime)s %(levelname)s %(message)s"))
+    logging.getLogger("roann").addHandler(handler)
+    return handler
+
+
+class Progress:
+    """Shows nothing: the base, and what `--quiet` gets.
+
+    Args:
+        name: of the run.
+        last: the step it ends at.
+        primary: name of the score people look at.
+        trivial: the score to beat.
+    """
+
+    interval = float("inf")
+
+    def __init__(self, name: str, last: int, primary: str, trivial: float) -> None:
+        self.name = printable(name)
+        self.last = last
+        self.primary = primary
+        self._trivial = f"trivial {trivial:.4g}"
+        self._score = f"{primary} not yet known"
+        self._next = 0.0
+        self._speed = 0.0
+        self._from: tuple[float, int] | None = None
+
+    def step(self, step: int, loss: float) -> None:
+        """After an update; costs a look at the clock unless it is time to show something."""
+        now = time.monotonic()
+        if self._from is None:
+            self._from = now, step
+        if now < self._next:
+            return
+        self._next = now + self.interval
+        if now > self._from[0]:
+            self._speed = (step - self._from[1]) / (now - self._from[0])
+        self.draw(step, f"loss {loss:.4g}", self._words())
+
+    def scores(self, sets: dict[str, dict[str, float]]) -> None:
+        """After an evaluation; the first set counts."""
+        name, scores = next(iter(sets.items()))
+        self._score = f"{name} {self.primary} {scores[self.primary]:.4g}"
+
+    def draw(self, step: int, loss: str, rest: str) -> None:
+        """Show it."""
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+
+    def _words(self) -> str:
+        speed = f", {self._speed:.3g} steps/s" if self._speed > 0 else ""
+        return f"{self._score}, {self._trivial}{speed}"
+
+    def left(self, step: int) -> str:
+        """The time left at the present speed."""
+        if self._speed <= 0:
+            return "-:--"
+        minutes, seconds = divmod(int((self.last - step) / self._speed), 60)
+        hours, minutes = divmod(minutes, 60)
+        return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+
+
+class Lines(Progress):
+    """One plain line every few seconds: for log files."""
+
+    interval = LINE_SECONDS
+
+    def draw(self, step: int, loss: str, rest: str) -> None:
+        """Print it."""
+        line = f"{self.name}: step {step}/{self.last}, {loss}, {rest}, {self.left(step)} left"
+        print(line, file=sys.stderr, flush=True)
+
+
+class Bar(Progress):
+    """A live bar: for terminals. Honours NO_COLOR, as rich does."""
+
+    interval = BAR_SECONDS
+
+    def __init__(self, name: str, last: int, primary: str, trivial: float) -> None:
+        super().__init__(name, last, primary, trivial)
+        from rich.console import Console
+        from rich.progress import BarColumn, TextColumn
+        from rich.progress import Progress as Live
+
+        self._live = Live(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=20),
+            TextColumn("{task.completed:.0f}/{task.total:.0f}"),
+            TextColumn("{task.fields[words]}", markup=False),
+            console=Console(stderr=True),
+            transient=True,
+            auto_refresh=False,
+        )
+        self._row: TaskID = self._live.add_task(self.name, total=last, words="")
+        self._live.start()
+
+    def draw(self, step: int, loss: str, rest: str) -> None:
+        """Redraw it."""
+        words = f"{loss}, {rest}, {self.left(step)} left"
+        self._live.update(self._row, completed=step, words=words, refresh=True)
+
+    def close(self) -> None:
+        """Take the bar away."""
+        self._live.stop()
+
+
+def watcher(quiet: bool) -> type[Progress]:
+    """The kind of progress that suits stderr."""
+    if quiet:
+        return Progress
+    return Bar if sys.stderr.isatty() else Lines

@@ -1,0 +1,214 @@
+"""The training loop: one page, no task or model by name in it."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from roann.lab.config import ConfigError, Train
+from roann.lab.models.base import Model
+from roann.lab.records import Records
+from roann.lab.tasks.base import Task, mean_scores
+
+
+class DivergedError(Exception):
+    """A loss, gradient or weight that is not finite: a result of a run, not a crash."""
+
+
+@dataclass
+class State:
+    """What a checkpoint holds besides tensors.
+
+    Attributes:
+        step: updates applied.
+        measured: the last step whose evaluations and probes are in the records.
+        seconds: training time so far, over all resumes.
+        good_evals: how many evaluations in a row met the stop rule.
+    """
+
+    step: int = 0
+    measured: int = -1
+    seconds: float = 0.0
+    good_evals: int = 0
+
+
+class Desk(Protocol):
+    """Where the loop leaves its work; `roann.lab.run` keeps one."""
+
+    records: Records
+
+    def pause(self, state: State) -> None:
+        """Between two updates: commit a checkpoint if one is due; raise if the run must stop."""
+
+    def poll(self) -> None:
+        """Within an evaluation: raise if the run must stop."""
+
+    def show(self, state: State, loss: float) -> None:
+        """After an update: for the eyes of whoever is watching."""
+
+    def show_scores(self, scores: dict[str, dict[str, float]]) -> None:
+        """After an evaluation: likewise."""
+
+
+def train(
+    task: Task,
+    model: Model,
+    optimizer: torch.optim.Optimizer,
+    plan: Train,
+    state: State,
+    desk: Desk,
+    probe: Callable[[], dict[str, Any]],
+) -> None:
+    """Train from `state` to the end of the plan; `state` is right whenever an exception leaves."""
+    unit = unit_steps(plan, task)
+    last = plan.length * unit
+    start = time.perf_counter() - state.seconds
+    while True:
+        over = state.step >= last or _exceeds(state.seconds, plan.max_seconds)
+        if state.measured < state.step:
+            _measure(task, model, plan, state, desk, probe, unit, over)
+        state.seconds = time.perf_counter() - start
+        if over or state.good_evals >= plan.stop_evals:
+            return
+        desk.pause(state)
+
+        rate = learning_rate(plan, unit, state.step)
+        for group in optimizer.param_groups:
+            group["lr"] = rate * group["scale"]
+        batch = task.batch(plan.seed, state.step)
+        prediction = model(batch.inputs)
+        loss = task.loss(prediction, batch.targets)
+        penalty = model.penalty()
+        optimizer.zero_grad()
+        torch.autograd.backward(loss if penalty is None else loss + penalty)
+        loss_value, norm = _finite(loss, model)
+        if plan.clip_norm is not None and norm > plan.clip_norm:
+            torch._foreach_mul_(_gradients(model), plan.clip_norm / norm)
+        optimizer.step()
+        state.step += 1
+        state.seconds = time.perf_counter() - start
+
+        if state.step % plan.log_every == 0:
+            scores = task.scores(prediction.detach(), batch.targets)
+            values = {"loss": loss_value, "lr": rate, "grad_norm": norm} | scores
+            desk.records.write("train", state.step, epoch(task, state.step), state.seconds, values)
+        desk.show(state, loss_value)
+
+
+def _measure(
+    task: Task,
+    model: Model,
+    plan: Train,
+    state: State,
+    desk: Desk,
+    probe: Callable[[], dict[str, Any]],
+    unit: int,
+    over: bool,
+) -> None:
+    """Evaluate and probe where due. Records come last: an interrupted measurement leaves none."""
+    step = state.step
+    probed = probe() if step in [at * unit for at in plan.probe_at] else None
+    sets: dict[str, dict[str, float]] = {}
+    if step and (over or step % (plan.eval_every * unit) == 0):
+        sets = evaluate(task, model, plan.seed, step, desk.poll)
+        first = next(iter(sets.values()))[task.primary]
+        good = plan.stop_score is not None and (
+            first <= plan.stop_score if task.better == "lower" else first >= plan.stop_score
+        )
+        state.good_evals = state.good_evals + 1 if good else 0
+        desk.show_scores(sets)
+    for name, scores in sets.items():
+        desk.records.write("eval", step, epoch(task, step), state.seconds, {"set": name} | scores)
+    if probed is not None:
+        desk.records.write("probe", step, epoch(task, step), state.seconds, probed)
+    state.measured = step
+
+
+@torch.no_grad()
+def evaluate(
+    task: Task, model: Model, seed: int, step: int, poll: Callable[[], None] = lambda: None
+) -> dict[str, dict[str, float]]:
+    """The scores of every evaluation set after `step` updates."""
+    model.eval()
+    sets = {}
+    for name, batches in task.evaluate_sets(seed, step).items():
+        parts = []
+        for batch in batches:
+            poll()
+            parts.append((task.scores(model(batch.inputs), batch.targets), batch.examples))
+        sets[name] = mean_scores(parts)
+    model.train()
+    return sets
+
+
+def make_optimizer(model: Model, plan: Train) -> torch.optim.Optimizer:
+    """The optimiser of the plan; parameters with a rate of their own form a group with a scale."""
+    scales = model.learning_rate_scales()
+    groups: dict[float, list[nn.Parameter]] = {}
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            groups.setdefault(scales.get(name, 1.0), []).append(parameter)
+    params: Iterable[dict[str, Any]] = [{"params": p, "scale": s} for s, p in groups.items()]
+    if plan.optimizer == "adam":
+        return torch.optim.Adam(params, lr=plan.lr)
+    if plan.optimizer == "nag":
+        return torch.optim.SGD(params, lr=plan.lr, momentum=plan.momentum, nesterov=True)
+    return torch.optim.SGD(params, lr=plan.lr)
+
+
+def learning_rate(plan: Train, unit: int, step: int) -> float:
+    """The learning rate of update `step`: warm-up, then the schedule's last factor in force."""
+    factor = 1.0
+    for at, value in sorted(plan.schedule):
+        if step >= at * unit:
+            factor = value
+    return plan.lr * factor * min(1.0, (step + 1) / max(plan.warmup, 1))
+
+
+def unit_steps(plan: Train, task: Task) -> int:
+    """How many updates a unit of the plan has."""
+    if plan.unit == "iteration":
+        return 1
+    if task.epoch_steps is None:
+        raise ConfigError(
+            f"[train] unit: the task {task.name!r} draws data without end and has no epochs; "
+            'use unit = "iteration".'
+        )
+    return task.epoch_steps
+
+
+def epoch(task: Task, step: int) -> float | None:
+    """Passes over the data after `step` updates, or None where data have no end."""
+    return None if task.epoch_steps is None else step / task.epoch_steps
+
+
+def _gradients(model: nn.Module) -> list[Tensor]:
+    return [p.grad for p in model.parameters() if p.grad is not None]
+
+
+def _finite(loss: Tensor, model: nn.Module) -> tuple[float, float]:
+    """The loss and the norm of the gradient; an error that names the first that is not finite."""
+    gradients = _gradients(model)
+    norm = torch.nn.utils.get_total_norm(gradients)
+    # One transfer from the device for both.
+    loss_value, norm_value = torch.stack([loss.detach(), norm.to(loss)]).tolist()
+    if not math.isfinite(loss_value):
+        raise DivergedError(f"the loss is {loss_value}")
+    if not math.isfinite(norm_value):
+        for name, p in model.named_parameters():
+            if p.grad is not None and not bool(torch.isfinite(p.grad).all()):
+                raise DivergedError(f"the gradient of {name} is not finite")
+        # Every entry is finite, only the sum of their squares is not in this precision.
+        wide = [g.to(torch.complex128 if g.is_complex() else torch.float64) for g in gradients]
+        norm_value = float(torch.nn.utils.get_total_norm(wide))
+    return loss_value, norm_value
+
+
+def _exceeds(seconds: float, most: float | None) -> bool:
+    return most is not None and seconds >= most
