@@ -83,19 +83,29 @@ class Certificate:
                 "no lower bound; the upper one holds."
             )
         if b.vacuous:
-            return (
+            text = (
                 "The bound is vacuous: it holds, but allows gradients both to vanish and to "
                 "explode, so only the measurement speaks."
             )
+            return text + self._layer_by_layer()
         if b.finite.log_lower == -math.inf:
-            return "The upper bound holds; for widths that increase the theorem has no lower bound."
-        what = "every singular value lies" if b.finite.count is None else "the largest one lies"
-        return f"The theorem holds: {what} between {number(b.finite.log_lower)} and " + (
-            f"{number(b.finite.log_upper)}, for any input."
-        )
+            text = "The upper bound holds; for widths that increase the theorem has no lower one."
+            return text + self._layer_by_layer()
+        what = "every singular value" if b.finite.count is None else "the largest singular value"
+        text = f"The theorem holds: {what} lies in {b.finite} for any input."
+        if not b.asymptotic.contains(self.log_singular_values, self.slack):
+            text += " Some lie below the paper's bound, which holds only as M → ∞."
+        return text
+
+    def _layer_by_layer(self) -> str:
+        """What each layer's own ‖W_l‖ adds, where the one interval for all says too little."""
+        sharp = self.bounds.sharp if self.bounds is not None else None
+        if sharp is None or sharp.count is None or sharp.vacuous or sharp.lower == 0:
+            return ""
+        return f" With each layer's own ‖W‖ the {sharp.count} largest lie in {sharp}."
 
     def _measured(self) -> str:
-        size = f"{number(self.log_smallest)} … {number(self.log_largest)}"
+        size = f"[{number(self.log_smallest)}, {number(self.log_largest)}]"
         if self.log_largest > LOST:
             return f"Measured {size}: gradients explode."
         if self.log_largest < -LOST:
@@ -115,7 +125,7 @@ class Certificate:
                 ("paper, M → ∞", str(b.asymptotic)),
                 ("this M", str(b.finite) + ("  (vacuous)" if b.vacuous else "")),
             ]
-            if b.sharp != b.finite:
+            if b.finite.count is not None:
                 rows.append(("layer by layer", str(b.sharp)))
         logs = self.log_singular_values
         kind = f"all {logs.shape[-1]}" if self.complete else "extremes only"
@@ -125,7 +135,7 @@ class Certificate:
             ("measured", f"[{number(self.log_smallest)}, {number(self.log_largest)}]  ({kind})")
         )
         if self.complete:
-            rows.append(("median", number(float(logs[logs.isfinite()].median()))))
+            rows.append(("median", number(float(logs.median()))))
         width = max(len(name) for name, _ in rows)
         return "\n".join([f"{name:<{width}}  {text}" for name, text in rows] + ["", self.verdict])
 
@@ -137,22 +147,24 @@ class Certificate:
             raise ImportError("plot needs matplotlib; pip install matplotlib") from error
         figure = Figure(figsize=(6.4, 4.0), layout="constrained")
         axes = figure.add_subplot()
-        logs = self.log_singular_values.reshape(-1, self.log_singular_values.shape[-1])
-        index = torch.arange(1, logs.shape[-1] + 1)
-        for run in logs:
+        runs = self.log_singular_values.reshape(-1, self.log_singular_values.shape[-1])
+        index = torch.arange(1, runs.shape[-1] + 1)
+        for k, run in enumerate(runs):
             seen = run.isfinite()
-            axes.plot(index[seen].tolist(), (run[seen] / math.log(10)).tolist(), ".", color="C0")
-        if self.bounds is not None:
-            lines = (
-                ("this M", self.bounds.finite, "-"),
-                ("paper, M → ∞", self.bounds.asymptotic, "--"),
+            values = (run[seen] / math.log(10)).tolist()
+            axes.plot(
+                index[seen].tolist(), values, ".", color="C0", label=None if k else "measured"
             )
-            for label, interval, style in lines:
-                ends = (interval.log_lower, interval.log_upper)
-                finite = [end / math.log(10) for end in ends if math.isfinite(end)]
-                for k, end in enumerate(finite):
-                    axes.axhline(end, color="C1", linestyle=style, label=label if k == 0 else None)
-            axes.legend()
+        if self.bounds is not None:
+            for label, interval, color, style in (
+                ("bound for this M", self.bounds.finite, "C1", "-"),
+                ("paper's, M → ∞", self.bounds.asymptotic, "black", ":"),
+            ):
+                ends = [e for e in (interval.log_lower, interval.log_upper) if math.isfinite(e)]
+                for k, end in enumerate(ends):
+                    name = None if k else label
+                    axes.axhline(end / math.log(10), label=name, color=color, linestyle=style)
+        figure.legend(loc="outside lower center", ncols=3, frameon=False)
         axes.set_xlabel("singular value, from the largest")
         axes.set_ylabel("log₁₀ σ of ∂x_M/∂x_0")
         axes.set_title(f"{self.model}, {self.maps} maps", fontsize="medium")

@@ -231,15 +231,16 @@ def _mixing(n: int) -> Tensor:
 def _grouped(jacobians: Iterable[Tensor], every: int) -> Iterator[Tensor]:
     """Products of `every` successive factors, in float64."""
     _checks.size("every", every)
-    partial: Tensor | None = None
+    partial, count = None, 0
     for k, J in enumerate(jacobians):
         exact = J.detach().to("cpu", torch.float64)
         if not bool(exact.isfinite().all()):
             _checks.fail("jacobians", "finite entries", f"NaN or infinity in factor {k}")
-        partial = exact if partial is None else exact @ partial
-        if (k + 1) % every == 0:
+        if partial is not None and (count == every or exact.shape != partial.shape):
             yield partial
             partial = None
+        # Only equal squares are multiplied: behind a change of width the rank must stay visible.
+        partial, count = (exact, 1) if partial is None else (exact @ partial, count + 1)
     if partial is not None:
         yield partial
 
