@@ -1,51 +1,27 @@
 """The compared systems: one table, one row per system.
 
-To add a system: one file here, with its settings, its `SequenceSystem` (or depth `Model`) and its
-builder, and one row below. Its tests come with the row.
+To add a system: one file here, with its settings, its `SequenceSystem` (or depth `Model`), its
+builder and its `Row`, and one line below. Its tests come with the line.
 """
 
 from __future__ import annotations
 
 from roann._checks import choice, fail
+from roann.lab.models import fnn, roa, torch_rnns
 from roann.lab.models.base import Demand, Model, Preset, Row, SequenceModel, SequenceSystem
-from roann.lab.models.fnn import FNN_PRESETS, FnnConfig, fnn
 from roann.lab.models.heads import linear_head
-from roann.lab.models.roa import (
-    EYE_RNN_PRESETS,
-    ROA_FNN_PRESETS,
-    ROA_RNN_PRESETS,
-    EyeRnnConfig,
-    RoaFnnConfig,
-    RoaRnnConfig,
-    eye_rnn,
-    roa_fnn,
-    roa_rnn,
-)
-from roann.lab.models.torch_rnns import (
-    GRU_PRESETS,
-    LSTM_PRESETS,
-    VANILLA_RNN_PRESETS,
-    GruConfig,
-    LstmConfig,
-    VanillaRnnConfig,
-    gru,
-    lstm,
-    vanilla_rnn,
-)
 from roann.lab.streams import generator
 
 __all__ = ["MODELS", "Model", "Preset", "Row", "SequenceModel", "SequenceSystem", "build_model"]
 
 MODELS: dict[str, Row] = {
-    "roa-rnn": Row("sequence", RoaRnnConfig, roa_rnn, RoaRnnConfig(5), ROA_RNN_PRESETS),
-    "eye-rnn": Row("sequence", EyeRnnConfig, eye_rnn, EyeRnnConfig(5), EYE_RNN_PRESETS),
-    "vanilla-rnn": Row(
-        "sequence", VanillaRnnConfig, vanilla_rnn, VanillaRnnConfig(5), VANILLA_RNN_PRESETS
-    ),
-    "lstm": Row("sequence", LstmConfig, lstm, LstmConfig(4), LSTM_PRESETS),
-    "gru": Row("sequence", GruConfig, gru, GruConfig(4), GRU_PRESETS),
-    "roa-fnn": Row("depth", RoaFnnConfig, roa_fnn, RoaFnnConfig(6, 3), ROA_FNN_PRESETS),
-    "fnn": Row("depth", FnnConfig, fnn, FnnConfig(4, 3), FNN_PRESETS),
+    "roa-rnn": roa.ROA_RNN,
+    "eye-rnn": roa.EYE_RNN,
+    "vanilla-rnn": torch_rnns.VANILLA_RNN,
+    "lstm": torch_rnns.LSTM,
+    "gru": torch_rnns.GRU,
+    "roa-fnn": roa.ROA_FNN,
+    "fnn": fnn.FNN,
 }
 
 

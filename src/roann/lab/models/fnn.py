@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from roann.kernels.activations import ACTIVATIONS
 from roann.lab import limits
-from roann.lab.models.base import Demand, Model, Preset, Streams
+from roann.lab.models.base import Demand, Model, Preset, Row, Streams
 
 Nonlinearity = Literal["relu", "tanh", "sigmoid", "identity", "leaky_relu", "softplus"]
 
@@ -74,9 +74,13 @@ def fnn(config: FnnConfig, demand: Demand, streams: Streams) -> Fnn:
     return Fnn(sizes, config.nonlinearity, streams("weights"))
 
 
-FNN_PRESETS = {
-    "shallow": Preset(
-        "double-moon", FnnConfig(3, 72), parameters=289, settings={"batch_size": 100}
-    ),
-    "deep": Preset("double-moon", FnnConfig(50, 2), parameters=291, settings={"batch_size": 100}),
-}
+FNN = Row(
+    "depth",
+    FnnConfig,
+    fnn,
+    FnnConfig(4, 3),
+    {
+        "shallow": Preset("double-moon", FnnConfig(3, 72), 289, {"batch_size": 100}),
+        "deep": Preset("double-moon", FnnConfig(50, 2), 291, {"batch_size": 100}),
+    },
+)

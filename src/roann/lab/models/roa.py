@@ -13,7 +13,7 @@ from roann.functional import BACKENDS
 from roann.kernels.activations import ACTIVATIONS
 from roann.kernels.memory import MEMORIES
 from roann.lab import limits
-from roann.lab.models.base import Demand, HeadInit, Model, Preset, SequenceSystem, Streams
+from roann.lab.models.base import Demand, HeadInit, Model, Preset, Row, SequenceSystem, Streams
 from roann.lab.models.fnn import Nonlinearity, layer_sizes
 from roann.nn.init import INITS
 
@@ -207,22 +207,38 @@ _SEQUENCE: dict[str, str | float] = {"optimizer": "adam", "lr": 0.5}
 _PSMNIST: dict[str, str | float] = {"optimizer": "adam", "lr": 0.1, "batch_size": 100, "epochs": 20}
 _MOON: dict[str, str | float] = {"batch_size": 100}
 
-ROA_RNN_PRESETS = {
-    "copying": Preset(
-        "copying", RoaRnnConfig(190, rho=3.0), 39_909, _SEQUENCE | {"batch_size": 128}
-    ),
-    "adding": Preset(
-        "adding", RoaRnnConfig(128, rho=1 / 200), 16_897, _SEQUENCE | {"batch_size": 50}
-    ),
-    "psmnist-178": Preset("psmnist", RoaRnnConfig(178, rho=0.5), 33_830, _PSMNIST),
-    "psmnist-256": Preset("psmnist", RoaRnnConfig(256, rho=0.5), 68_618, _PSMNIST),
-    "psmnist-512": Preset("psmnist", RoaRnnConfig(512, rho=0.5), 268_298, _PSMNIST),
-    "ablation": Preset("adding", RoaRnnConfig(128, nonlinearity="tanh"), 16_897),
-}
-EYE_RNN_PRESETS = {
-    "ablation": Preset("adding", EyeRnnConfig(128, nonlinearity="tanh"), 16_897),
-}
-ROA_FNN_PRESETS = {
-    "deep": Preset("double-moon", RoaFnnConfig(50), 291, _MOON),
-    "very-deep": Preset("double-moon", RoaFnnConfig(50_000), 299_991, _MOON),
-}
+ROA_RNN = Row(
+    "sequence",
+    RoaRnnConfig,
+    roa_rnn,
+    RoaRnnConfig(5),
+    {
+        "copying": Preset(
+            "copying", RoaRnnConfig(190, rho=3.0), 39_909, _SEQUENCE | {"batch_size": 128}
+        ),
+        "adding": Preset(
+            "adding", RoaRnnConfig(128, rho=1 / 200), 16_897, _SEQUENCE | {"batch_size": 50}
+        ),
+        "psmnist-178": Preset("psmnist", RoaRnnConfig(178, rho=0.5), 33_830, _PSMNIST),
+        "psmnist-256": Preset("psmnist", RoaRnnConfig(256, rho=0.5), 68_618, _PSMNIST),
+        "psmnist-512": Preset("psmnist", RoaRnnConfig(512, rho=0.5), 268_298, _PSMNIST),
+        "ablation": Preset("adding", RoaRnnConfig(128, nonlinearity="tanh"), 16_897),
+    },
+)
+EYE_RNN = Row(
+    "sequence",
+    EyeRnnConfig,
+    eye_rnn,
+    EyeRnnConfig(5),
+    {"ablation": Preset("adding", EyeRnnConfig(128, nonlinearity="tanh"), 16_897)},
+)
+ROA_FNN = Row(
+    "depth",
+    RoaFnnConfig,
+    roa_fnn,
+    RoaFnnConfig(6, 3),
+    {
+        "deep": Preset("double-moon", RoaFnnConfig(50), 291, _MOON),
+        "very-deep": Preset("double-moon", RoaFnnConfig(50_000), 299_991, _MOON),
+    },
+)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from roann.lab import limits
-from roann.lab.models.base import Demand, Preset, SequenceSystem, Streams
+from roann.lab.models.base import Demand, Preset, Row, SequenceSystem, Streams
 
 
 @dataclass(frozen=True)
@@ -186,15 +186,35 @@ def gru(config: GruConfig, demand: Demand, streams: Streams) -> Gru:
 _VANILLA: dict[str, str | float] = {"optimizer": "adam", "lr": 1e-4}
 _LSTM: dict[str, str | float] = {"optimizer": "adam", "lr": 5e-3}
 
-VANILLA_RNN_PRESETS = {
-    "copying": Preset("copying", VanillaRnnConfig(190), settings=_VANILLA | {"batch_size": 128}),
-    "adding": Preset("adding", VanillaRnnConfig(128), settings=_VANILLA | {"batch_size": 50}),
-    # The Table's ≈ 68k counts one bias; torch has 256 numbers more.
-    "psmnist": Preset("psmnist", VanillaRnnConfig(256), parameters=68_874),
-}
-LSTM_PRESETS = {
-    "copying": Preset("copying", LstmConfig(190), settings=_LSTM | {"batch_size": 128}),
-    "adding": Preset("adding", LstmConfig(128), settings=_LSTM | {"batch_size": 50}),
-    "psmnist": Preset("psmnist", LstmConfig(256), parameters=267_786),
-}
-GRU_PRESETS = {"psmnist": Preset("psmnist", GruConfig(256), parameters=201_482)}
+VANILLA_RNN = Row(
+    "sequence",
+    VanillaRnnConfig,
+    vanilla_rnn,
+    VanillaRnnConfig(5),
+    {
+        "copying": Preset(
+            "copying", VanillaRnnConfig(190), settings=_VANILLA | {"batch_size": 128}
+        ),
+        "adding": Preset("adding", VanillaRnnConfig(128), settings=_VANILLA | {"batch_size": 50}),
+        # The Table's ≈ 68k counts one bias; torch has 256 numbers more.
+        "psmnist": Preset("psmnist", VanillaRnnConfig(256), 68_874),
+    },
+)
+LSTM = Row(
+    "sequence",
+    LstmConfig,
+    lstm,
+    LstmConfig(4),
+    {
+        "copying": Preset("copying", LstmConfig(190), settings=_LSTM | {"batch_size": 128}),
+        "adding": Preset("adding", LstmConfig(128), settings=_LSTM | {"batch_size": 50}),
+        "psmnist": Preset("psmnist", LstmConfig(256), 267_786),
+    },
+)
+GRU = Row(
+    "sequence",
+    GruConfig,
+    gru,
+    GruConfig(4),
+    {"psmnist": Preset("psmnist", GruConfig(256), 201_482)},
+)
