@@ -1,0 +1,208 @@
+// The two sweeps of a scan on a CPU, as plain C++17 behind a C ABI: no torch, BLAS or OpenMP.
+//
+// The same source is compiled for three ISAs and two dtypes; the caller says which to run. The
+// batch is split over threads once per call, and each thread scans its rows through all steps.
+
+#include <cfenv>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#include "native_problem.h"
+
+#define INLINE static inline __attribute__((always_inline))
+#define EXPORT extern "C" __attribute__((visibility("default")))
+#if defined(__clang__)
+#define UNROLL _Pragma("unroll")
+#else
+#define UNROLL _Pragma("GCC unroll 32")
+#endif
+
+namespace {
+
+struct Build {
+    int64_t lanes, tile_rows, narrowest;
+    bool (*shares_panels)(const Args&);
+    int64_t (*packed_bytes)(const Args&);
+    void (*pack_shared)(const Args&);
+    int64_t (*work_bytes)(const Args&, int64_t part, int64_t parts);
+    void (*run)(const Args&, int64_t part, int64_t parts, char* work);
+};
+
+#define ROANN_LEVEL 0
+#define VECTOR_BYTES 16
+#define TILE_ROWS 6
+namespace baseline32 {
+#define real float
+#define integer int32_t
+#include "native_isa.inl"
+#undef real
+#undef integer
+}  // namespace baseline32
+namespace baseline64 {
+#define real double
+#define integer int64_t
+#include "native_isa.inl"
+#undef real
+#undef integer
+}  // namespace baseline64
+#undef ROANN_LEVEL
+#undef VECTOR_BYTES
+
+#if defined(__x86_64__)
+#define ROANN_LEVEL 1
+#define VECTOR_BYTES 32
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+#endif
+namespace avx2_32 {
+#define real float
+#define integer int32_t
+#include "native_isa.inl"
+#undef real
+#undef integer
+}  // namespace avx2_32
+namespace avx2_64 {
+#define real double
+#define integer int64_t
+#include "native_isa.inl"
+#undef real
+#undef integer
+}  // namespace avx2_64
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#undef ROANN_LEVEL
+#undef VECTOR_BYTES
+#undef TILE_ROWS
+
+#define ROANN_LEVEL 2
+#define VECTOR_BYTES 64
+#define TILE_ROWS 12
+#if defined(__clang__)
+#pragma clang attribute push( \
+    __attribute__((target("avx512f,avx512dq,avx512vl,avx512bw,avx2,fma"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512dq,avx512vl,avx512bw,avx2,fma")
+#endif
+namespace avx512_32 {
+#define real float
+#define integer int32_t
+#include "native_isa.inl"
+#undef real
+#undef integer
+}  // namespace avx512_32
+namespace avx512_64 {
+#define real double
+#define integer int64_t
+#include "native_isa.inl"
+#undef real
+#undef integer
+}  // namespace avx512_64
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif
+
+const Build& build(int64_t isa, int64_t dtype) {
+#if defined(__x86_64__)
+    static const Build* const BUILDS[3][2] = {{&baseline32::BUILD, &baseline64::BUILD},
+                                              {&avx2_32::BUILD, &avx2_64::BUILD},
+                                              {&avx512_32::BUILD, &avx512_64::BUILD}};
+#else
+    static const Build* const BUILDS[1][2] = {{&baseline32::BUILD, &baseline64::BUILD}};
+#endif
+    return *BUILDS[isa][dtype];
+}
+
+char* aligned(int64_t bytes) {
+    return (char*)std::aligned_alloc(64, size_t(bytes + 63) / 64 * 64 + 64);
+}
+
+// A thread is worth starting for some tens of microseconds of work, and for rows that fill a tile.
+int64_t parts_for(const Args& p, const Build& k) {
+    const double work = double(p.end - p.begin) * p.B * p.N * (2.0 * p.N + p.I + 40);
+    const int64_t unit = p.layout == NARROW ? k.lanes : 4;
+    int64_t parts = p.threads;
+    if (parts > (p.B + unit - 1) / unit) parts = (p.B + unit - 1) / unit;
+    if (work < 3e6 * double(parts)) parts = int64_t(work / 3e6);
+    return parts < 1 ? 1 : parts;
+}
+
+}  // namespace
+
+// The best ISA of this processor: 0 baseline, 1 AVX2 with FMA, 2 AVX-512.
+EXPORT int64_t roann_isa() {
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw"))
+        return 2;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return 1;
+#endif
+    return 0;
+}
+
+// Lanes of a vector, which decide the layout and the shape of the slopes.
+EXPORT int64_t roann_lanes(int64_t isa, int64_t dtype) { return build(isa, dtype).lanes; }
+
+EXPORT void roann_free(Args* p) {
+    std::free(p->packed);
+    p->packed = nullptr;
+}
+
+// Steps begin … end − 1 of a sweep. Returns 0, or 1 if memory ran out. The packed weights stay
+// with `p` until `roann_free`, which is called here after the last steps.
+EXPORT int64_t roann_run(Args* p) {
+    const Build& k = build(p->isa, p->dtype);
+    if (k.shares_panels(*p) && !p->packed) {
+        p->packed = aligned(k.packed_bytes(*p));
+        if (!p->packed) return 1;
+        k.pack_shared(*p);
+    }
+    const int64_t parts = parts_for(*p, k);
+    std::vector<char*> work;
+    bool failed = false;
+    for (int64_t i = 0; i < parts; i++) {
+        work.push_back(aligned(k.work_bytes(*p, i, parts)));
+        failed = failed || !work.back();
+    }
+    std::fenv_t environment;  // the caller's treatment of denormals holds in every thread
+    std::fegetenv(&environment);
+    std::vector<std::thread> threads;
+    int64_t started = 1;
+    try {
+        for (; started < parts && !failed; started++)
+            threads.emplace_back([&, i = started] {
+                std::fesetenv(&environment);
+                k.run(*p, i, parts, work[i]);
+            });
+    } catch (const std::system_error&) {  // no more threads to be had: their share is done below
+    }
+    if (!failed) k.run(*p, 0, parts, work[0]);
+    for (int64_t i = started; i < parts && !failed; i++) k.run(*p, i, parts, work[i]);
+    for (std::thread& t : threads) t.join();
+    for (char* w : work) std::free(w);
+    if (p->op == FORWARD ? p->end == p->T : p->begin == 0) roann_free(p);
+    return failed;
+}
+
+// Python looks for an entry point by this name in anything built as an extension module; the
+// functions above are reached through ctypes instead.
+EXPORT void* PyInit__native() { return nullptr; }

@@ -1,0 +1,289 @@
+"""The compiled CPU kernel: `native.cpp` through ctypes, for float32 and float64.
+
+Built with the package where a C++ compiler is found; `why_not` says why it is absent. Two
+environment variables, read once: `ROANN_NATIVE=0` turns it off, and
+`ROANN_ISA=baseline|avx2|avx512` asks for less than the processor offers.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+from array import array
+from functools import cache
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from roann.kernels import workspace
+from roann.kernels.linear import Dense, Gather, Rotation
+from roann.kernels.problem import Problem
+from roann.kernels.workspace import release
+
+__all__ = ["available", "backward", "forward", "isa", "release", "supports", "why_not"]
+
+ISAS = ("baseline", "avx2", "avx512")
+_DTYPES = {torch.float32: 0, torch.float64: 1}
+_FORWARD, _BACKWARD = 0, 1
+_WIDE, _NARROW, _THIN = 0, 1, 2
+_NO_SLOPES, _BIT_SLOPES, _REAL_SLOPES = 0, 1, 2
+_NARROWEST = 16  # NARROWEST in native_narrow.inl
+_FEW = 4  # rows per weight below which packing the weights does not pay
+
+# A signal can only be handled between two calls, so a sweep is cut into calls of about this long.
+CALL_SECONDS = 0.1
+_FIRST_CALL = 2e8  # multiply-adds in the first one, when the speed is not known yet
+
+
+class _Args(ctypes.Structure):
+    """`struct Args` of native_problem.h, field by field."""
+
+    _fields_ = [
+        *((name, ctypes.c_int64) for name in ("op", "dtype", "isa", "layout", "phi", "filter")),
+        *((name, ctypes.c_int64) for name in ("slopes", "threads", "T", "B", "N", "I")),
+        *((name, ctypes.c_int64) for name in ("begin", "end")),
+        *((name, ctypes.c_void_p) for name in ("x0", "u", "W", "W_i", "b", "alpha")),
+        *((name, ctypes.c_int64) for name in ("x0_row", "u_step", "u_row", "W_step", "b_step")),
+        *((name, ctypes.c_int64) for name in ("alpha_step", "alpha_unit")),
+        *((name, ctypes.c_void_p) for name in ("O0", "O1", "O2")),
+        ("O_step", ctypes.c_int64),
+        ("batch_sizes", ctypes.c_void_p),
+        *((name, ctypes.c_void_p) for name in ("states", "slope", "g_states")),
+        *((name, ctypes.c_int64) for name in ("g_step", "g_row")),
+        *((name, ctypes.c_void_p) for name in ("a", "lambda0", "lambdas", "packed")),
+    ]
+
+
+class _Library:
+    """The loaded shared library and the ISA it is to use."""
+
+    def __init__(self, path: Path, isa: str | None) -> None:
+        dll = ctypes.CDLL(str(path))
+        for name in ("roann_isa", "roann_lanes", "roann_run"):
+            getattr(dll, name).restype = ctypes.c_int64
+        dll.roann_lanes.argtypes = [ctypes.c_int64, ctypes.c_int64]
+        dll.roann_free.restype = None
+        self.run, self.free = dll.roann_run, dll.roann_free
+        best = dll.roann_isa()
+        self.isa = best if isa is None else ISAS.index(isa)
+        if self.isa > best:
+            raise OSError(
+                f"ROANN_ISA={isa} asks for more than this processor has; unset it or set it to "
+                f"one of {', '.join(ISAS[: best + 1])}"
+            )
+        self.lanes = tuple(dll.roann_lanes(self.isa, d) for d in range(2))
+
+
+@cache
+def _load() -> tuple[_Library | None, str]:
+    if os.environ.get("ROANN_NATIVE") == "0":
+        return None, "it is turned off by ROANN_NATIVE=0; unset that variable to use it"
+    name = os.environ.get("ROANN_ISA") or None
+    if name is not None and name not in ISAS:
+        return None, f"ROANN_ISA must be one of {', '.join(ISAS)}, not {name!r}"
+    here = Path(__file__).parent
+    for path in (here / f"_native{suffix}" for suffix in EXTENSION_SUFFIXES):
+        if path.exists():
+            try:
+                return _Library(path, name), ""
+            except (OSError, AttributeError) as error:
+                return None, f"it could not be loaded: {error}"
+    return None, "it was not built; install a C++17 compiler (gcc or clang) and reinstall roann"
+
+
+def available() -> bool:
+    """Whether the compiled kernel can be used in this process."""
+    return _load()[0] is not None
+
+
+def why_not() -> str:
+    """Why the compiled kernel cannot be used, as the end of a sentence; empty if it can."""
+    return _load()[1]
+
+
+def isa() -> str:
+    """The instruction set in use: one of `ISAS`. Only if `available()`."""
+    return ISAS[_library().isa]
+
+
+def _library() -> _Library:
+    library, reason = _load()
+    if library is None:
+        raise RuntimeError(f"the native kernel cannot be used: {reason}")
+    return library
+
+
+def supports(p: Problem) -> bool:
+    """Whether this kernel can do p: square weights of one float dtype, everything on the CPU."""
+    W = p.W
+    if not available() or W.dtype not in _DTYPES or W.shape[-1] != W.shape[-2]:
+        return False
+    if not isinstance(p.O, Dense | Gather | Rotation):
+        return False
+    tensors = (p.x0, p.u, W, p.W_i, p.b, p.alpha, *p.O.tensors())
+    return all(
+        t is None
+        or (
+            t.device.type == "cpu"
+            and t.layout == torch.strided
+            and (t.dtype == W.dtype or not t.dtype.is_floating_point)
+        )
+        for t in tensors
+    )
+
+
+def _rows(t: Tensor) -> Tensor:
+    """t with its last dimension contiguous, as the kernel reads it."""
+    return t if t.stride(-1) == 1 or t.shape[-1] == 1 else t.contiguous()
+
+
+class _Sweep:
+    """The arguments of one sweep, filled in from a problem, and the loop that runs it."""
+
+    def __init__(self, p: Problem, op: int) -> None:
+        self.library = _library()
+        B, N = p.x0.shape
+        T = p.steps
+        W = p.W.contiguous()
+        O = tuple(t.contiguous() for t in p.O.tensors())
+        alpha = p.alpha.contiguous()
+        dtype = _DTYPES[W.dtype]
+        stacked = W.dim() == 3 or (isinstance(p.O, Dense) and p.O.stacked)
+        lanes = self.library.lanes[dtype]
+        if N <= _NARROWEST and (stacked or lanes > N) and _filling(B, lanes) >= _filling(N, lanes):
+            layout = _NARROW
+        else:
+            layout = _THIN if (B if stacked else T * B) <= _FEW else _WIDE
+        self.T, self.B, self.N, self.lanes, self.layout = T, B, N, lanes, layout
+        self.dtype = W.dtype
+        self.slopes = _slope_form(p.phi.name, layout)
+        args = self.args = _Args(op, dtype, self.library.isa, layout, p.phi.code)
+        args.filter = 0 if isinstance(p.O, Dense) else (1 if isinstance(p.O, Gather) else 2)
+        args.threads, args.T, args.B, args.N = torch.get_num_threads(), T, B, N
+        args.W, args.W_step = W.data_ptr(), N * N if W.dim() == 3 else 0
+        args.alpha = alpha.data_ptr()
+        per_unit = int(alpha.dim() > 0 and alpha.shape[-1] == N)
+        args.alpha_unit = per_unit
+        args.alpha_step = alpha.shape[-1] if alpha.dim() == 2 else 0
+        args.O0 = O[0].data_ptr()
+        if len(O) > 1:
+            args.O1 = O[1].data_ptr()
+        if len(O) > 2:
+            args.O2 = O[2].data_ptr()
+        args.O_step = (N * N if isinstance(p.O, Dense) else N) if p.O.stacked else 0
+        self.kept = [W, O, alpha]  # whatever the library reads stays alive until it has
+        self.cost = B * N * (N * (2 if isinstance(p.O, Dense) else 1) + 64)
+        if p.batch_sizes is not None:
+            sizes = array("q", p.batch_sizes)
+            args.batch_sizes = sizes.buffer_info()[0]
+            self.kept.append(sizes)
+
+    def run(self) -> None:
+        """All steps, in calls short enough for signals to be handled between them."""
+        args, T = self.args, self.T
+        if self.B == 0 or T == 0:
+            return
+        forward = args.op == _FORWARD
+        steps = max(1, int(_FIRST_CALL / self.cost))
+        done = 0
+        try:
+            while done < T:
+                steps = min(steps, T - done)
+                args.begin = done if forward else T - done - steps
+                args.end = args.begin + steps
+                start = time.perf_counter()
+                if self.library.run(ctypes.byref(args)):
+                    raise MemoryError("the native kernel could not allocate its workspace")
+                done += steps
+                speed_up = CALL_SECONDS / max(time.perf_counter() - start, 1e-6)
+                steps = max(1, int(steps * min(speed_up, 8.0)))
+        finally:
+            self.library.free(ctypes.byref(args))
+
+    def slope_shape(self) -> tuple[tuple[int, ...], torch.dtype]:
+        """Shape and dtype of what stands for φ′."""
+        T, B, N, lanes = self.T, self.B, self.N, self.lanes
+        if self.slopes == _NO_SLOPES:
+            return (T, B, 0), self.dtype
+        if self.layout == _NARROW:
+            return (T, -(-B // lanes), N, lanes), self.dtype
+        if self.slopes == _BIT_SLOPES:
+            return (T, B, -(-N // lanes)), torch.int16
+        return (T, B, N), self.dtype
+
+
+def _filling(n: int, lanes: int) -> float:
+    """The filled part of the vectors that hold n numbers."""
+    return n / (-(-n // lanes) * lanes)
+
+
+def _slope_form(phi: str, layout: int) -> int:
+    if phi == "identity":
+        return _NO_SLOPES
+    bits = layout != _NARROW and phi in ("relu", "leaky_relu")
+    return _BIT_SLOPES if bits else _REAL_SLOPES
+
+
+def forward(p: Problem, keep_slopes: bool) -> tuple[Tensor, Tensor | None]:
+    """See `Kernel.forward`. The slopes are in a form that only `backward` below can read."""
+    sweep = _Sweep(p, _FORWARD)
+    args = sweep.args
+    x0 = _rows(p.x0)
+    sweep.kept.append(x0)
+    args.x0, args.x0_row = x0.data_ptr(), x0.stride(0)
+    if p.u is not None and p.W_i is not None:
+        u, W_i = _rows(p.u), p.W_i.contiguous()
+        sweep.kept += [u, W_i]
+        args.u, args.u_step, args.u_row = u.data_ptr(), u.stride(0), u.stride(1)
+        args.W_i, args.I = W_i.data_ptr(), W_i.shape[1]
+        sweep.cost += sweep.B * sweep.N * W_i.shape[1]
+    if p.b is not None:
+        b = p.b.contiguous()
+        sweep.kept.append(b)
+        args.b, args.b_step = b.data_ptr(), sweep.N if b.dim() == 2 else 0
+    states = workspace.empty((sweep.T, sweep.B, sweep.N), sweep.dtype)
+    args.states = states.data_ptr()
+    slopes = None
+    if keep_slopes:
+        slopes = workspace.empty(*sweep.slope_shape())
+        args.slopes, args.slope = sweep.slopes, slopes.data_ptr()
+    sweep.run()
+    return states, slopes
+
+
+def backward(
+    p: Problem, slopes: Tensor, g_states: Tensor | None, g_last: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """See `Kernel.backward`. `slopes` come from `forward` above; some of them become `a`."""
+    sweep = _Sweep(p, _BACKWARD)
+    args = sweep.args
+    shape = sweep.T, sweep.B, sweep.N
+    if slopes.shape == shape and slopes.dtype == sweep.dtype:  # plain φ′, whoever computed it
+        sweep.slopes = _REAL_SLOPES
+        if sweep.layout == _NARROW:
+            pad = -sweep.B % sweep.lanes
+            groups = F.pad(slopes, (0, 0, 0, pad)).view(sweep.T, -1, sweep.lanes, sweep.N)
+            slopes = groups.mT.contiguous()
+    args.slopes, args.slope = sweep.slopes, slopes.data_ptr()
+    if g_states is not None:
+        g = _rows(g_states)
+        sweep.kept.append(g)
+        args.g_states, args.g_step, args.g_row = g.data_ptr(), g.stride(0), g.stride(1)
+    sweep.kept.append(slopes)
+    own = slopes.shape == shape and slopes.dtype == sweep.dtype and slopes.is_contiguous()
+    a = slopes if own else workspace.empty(shape, sweep.dtype)
+    lambda0 = torch.empty(shape[1:], dtype=sweep.dtype)
+    if g_last is None:
+        lambda0.zero_()
+    else:
+        lambda0.copy_(g_last)
+    lambdas = workspace.empty(shape, sweep.dtype) if p.alpha.requires_grad else None
+    args.a, args.lambda0 = a.data_ptr(), lambda0.data_ptr()
+    if lambdas is not None:
+        args.lambdas = lambdas.data_ptr()
+    sweep.run()
+    return a, lambda0, lambdas

@@ -1,0 +1,156 @@
+// One build of the kernel, for one ISA and one dtype: native.cpp includes this file six times,
+// each time in a namespace of its own and with
+//   ROANN_LEVEL (0 baseline, 1 AVX2, 2 AVX-512), VECTOR_BYTES, TILE_ROWS, real, integer.
+
+#include "native_vector.inl"
+#include "native_sweep.inl"
+#include "native_wide.inl"
+#include "native_thin.inl"
+#include "native_narrow.inl"
+
+static bool stacked(const Args& p) { return p.W_step || (p.filter == DENSE && p.O_step); }
+static bool shares_panels(const Args& p) { return p.layout == WIDE && !stacked(p); }
+
+// Bytes of the packed weights that all threads share.
+static int64_t packed_bytes(const Args& p) {
+    return panels(p) * (panel_size(p) + input_panel_size(p)) * int64_t(sizeof(real));
+}
+
+static void pack_shared(const Args& p) {
+    real* to = (real*)p.packed;
+    pack(p, 0, to);
+    if (p.I && p.op == FORWARD) pack_input(p, to + panels(p) * panel_size(p));
+}
+
+// Lays out a thread's workspace and returns its size; with `from` null, only measures it.
+static int64_t carve(Sweep& s, char* from) {
+    const Args& p = *s.p;
+    int64_t top = 0;
+    auto take = [&](int64_t bytes) {
+        char* piece = from ? from + top : nullptr;
+        top += (bytes + 63) / 64 * 64;
+        return piece;
+    };
+    s.vectors = (p.N + L - 1) / L;
+    s.ld = ((s.vectors * VECTOR_BYTES + 63) / 64 | 1) * 64 / int64_t(sizeof(real));
+    const int64_t line = s.ld * int64_t(sizeof(real));
+    const int64_t block = s.rows * line * (p.op == BACKWARD ? 2 : 1);
+    s.alpha = (real*)take(line);
+    s.beta = (real*)take(line);
+    s.bias = (real*)take(line);
+    s.cos = (real*)take(line);
+    s.sin = (real*)take(line);
+    s.index = (int32_t*)take(line);
+    s.now = (real*)take(block);
+    s.next = (real*)take(block);
+    s.C = (real*)take(p.layout == THIN ? 2 * line : s.rows * 2 * VECTOR_BYTES);
+    const int64_t cleared = top;
+    if (p.layout == WIDE && stacked(p)) s.panels = (real*)take(packed_bytes(p));
+    if (from) memset(from, 0, size_t(cleared));
+    return top;
+}
+
+static void forward_sweep(Sweep& s) {
+    const Args& p = *s.p;
+    for (int64_t l = 0; l < s.rows; l++) {
+        const real* x = p.begin ? (const real*)p.states + offset(s, p.begin - 1, l)
+                                : (const real*)p.x0 + row(s, l) * p.x0_row;
+        memcpy(s.now + l * s.ld, x, p.N * sizeof(real));
+    }
+    for (int64_t t = p.begin; t < p.end; t++) {
+        if (t == p.begin || p.alpha_step || p.b_step) load_update(s, t);
+        if (t == p.begin || p.O_step) load_filter(s, t);
+        const int64_t m = moving(s, t);
+        if (p.layout == WIDE) {
+            if (stacked(p) && m) pack(p, t, s.panels);
+            forward_wide(s, t, m);
+        } else {
+            forward_thin(s, t, m);
+        }
+        for (int64_t l = m; l < s.rows; l++) repeat(s, t, l);
+        real* x = s.now;
+        s.now = s.next;
+        s.next = x;
+    }
+}
+
+static void backward_sweep(Sweep& s) {
+    const Args& p = *s.p;
+    int64_t before = 0;  // rows that moved at step t + 1: their λ has flowed back already
+    load_update(s, p.end - 1);
+    for (int64_t t = p.end - 1; t >= p.begin; t--) {
+        const int64_t m = moving(s, t);
+        for (int64_t l = before; l < m; l++) {
+            const real* lambda = (const real*)p.lambda0 + row(s, l) * p.N;
+            for (int64_t j = 0; j < s.vectors; j++)
+                adjoint(s, t, l, j, load_part(lambda + j * L, lanes(s, j)), s.now);
+        }
+        for (int64_t l = m; l < s.rows; l++) pass(s, t, l);
+        if (t > p.begin && (p.alpha_step || p.b_step)) load_update(s, t - 1);
+        if (t == p.end - 1 || p.O_step) load_filter(s, t);
+        if (p.layout == WIDE) {
+            if (stacked(p) && m) pack(p, t, s.panels);
+            backward_wide(s, t, m);
+        } else {
+            backward_thin(s, t, m);
+        }
+        real* rows = s.now;
+        s.now = s.next;
+        s.next = rows;
+        before = m;
+    }
+}
+
+// Share `part` of `parts`. Ragged rows are dealt out like cards, so that every thread has its part
+// of the long ones; otherwise each takes a block.
+static Sweep share(const Args& p, int64_t part, int64_t parts) {
+    Sweep s = {};
+    s.p = &p;
+    if (p.batch_sizes) {
+        s.row0 = part;
+        s.row_step = parts;
+        s.rows = (p.B - part + parts - 1) / parts;
+    } else {
+        s.row0 = p.B * part / parts;
+        s.row_step = 1;
+        s.rows = p.B * (part + 1) / parts - s.row0;
+    }
+    return s;
+}
+
+static int64_t work_bytes(const Args& p, int64_t part, int64_t parts) {
+    if (p.layout == NARROW) {
+        const int64_t groups = (p.B + L - 1) / L / parts + 1;
+        return (groups * p.N + p.I) * VECTOR_BYTES;
+    }
+    Sweep s = share(p, part, parts);
+    return carve(s, nullptr);
+}
+
+static void run(const Args& p, int64_t part, int64_t parts, char* work) {
+    if (p.layout == NARROW) {
+        const int64_t groups = (p.B + L - 1) / L;
+        const int64_t from = groups * part / parts, to = groups * (part + 1) / parts;
+        if (p.N == 2)
+            sweep_groups<2>(p, from, to, (V*)work);
+        else
+            sweep_groups<0>(p, from, to, (V*)work);
+        return;
+    }
+    Sweep s = share(p, part, parts);
+    carve(s, work);
+    const bool forward = p.op == FORWARD;
+    if (p.layout == WIDE) {
+        if (!stacked(p)) s.panels = (real*)p.packed;
+        s.input_panels = s.panels + panels(p) * panel_size(p);
+        if (stacked(p) && p.I && forward) pack_input(p, s.input_panels);
+    }
+    if (forward)
+        forward_sweep(s);
+    else
+        backward_sweep(s);
+}
+
+// What native.cpp needs to know of this build.
+static const Build BUILD = {L,           TILE_ROWS, NARROWEST, shares_panels, packed_bytes,
+                            pack_shared, work_bytes, run};

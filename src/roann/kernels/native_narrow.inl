@@ -1,0 +1,128 @@
+// Layout NARROW: lanes over the batch, for states of at most NARROWEST units, where lanes over
+// outputs would be mostly empty. Rows are taken in groups of L; the slopes are kept as
+// (T, groups, N, L), as they lie in the registers.
+// Included once per ISA and dtype (native.cpp).
+
+enum { NARROWEST = 16 };
+
+// Unit i of rows 0 … n − 1 into lanes, and back.
+INLINE void load_lanes(const real* from, int64_t stride, int n, int64_t N, V* x) {
+    real lane[L] = {};
+    for (int64_t i = 0; i < N; i++) {
+        for (int l = 0; l < n; l++) lane[l] = from[l * stride + i];
+        x[i] = load(lane);
+    }
+}
+INLINE void store_lanes(real* to, int n, int64_t N, const V* x) {
+    for (int l = 0; l < n; l++)
+        for (int64_t i = 0; i < N; i++) to[l * N + i] = ((const real*)(x + i))[l];
+}
+
+INLINE int moving_lanes(const Args& p, int64_t t, int64_t group) {
+    const int64_t n = (p.batch_sizes ? p.batch_sizes[t] : p.B) - group * L;
+    return n < 0 ? 0 : (n > L ? int(L) : int(n));
+}
+INLINE int group_rows(const Args& p, int64_t group) {
+    const int64_t n = p.B - group * L;
+    return n > L ? int(L) : int(n);
+}
+
+// One unit of O x (or Oᵀ x).
+INLINE V filtered(const Args& p, int64_t t, int64_t N, int64_t j, const V* x) {
+    const int64_t at = t * p.O_step;
+    const bool transpose = p.op == BACKWARD;
+    if (p.filter == DENSE) {
+        const real* O = (const real*)p.O0 + at;
+        V c = {};
+        for (int64_t k = 0; k < N; k++)
+            c = fma(fill(transpose ? O[k * N + j] : O[j * N + k]), x[k], c);
+        return c;
+    }
+    if (p.filter == GATHER) return x[((const int64_t*)(transpose ? p.O1 : p.O0))[at + j]];
+    const real sin = ((const real*)p.O1)[at + j];
+    return fma(fill(transpose ? -sin : sin), x[((const int64_t*)p.O2)[at + j]],
+               fill(((const real*)p.O0)[at + j]) * x[j]);
+}
+
+template <int FIXED>
+static void forward_group(const Args& p, int64_t t, int64_t group, V* x, V* u) {
+    const int64_t N = FIXED ? FIXED : p.N;
+    const int n = moving_lanes(p, t, group), all = group_rows(p, group);
+    const real *W = (const real*)p.W + t * p.W_step, *W_i = (const real*)p.W_i;
+    const real *b = (const real*)p.b + t * p.b_step;
+    const real *alpha = (const real*)p.alpha + t * p.alpha_step;
+    V* slopes = (V*)p.slope + (t * ((p.B + L - 1) / L) + group) * N;
+    V next[FIXED ? FIXED : NARROWEST];
+    if (p.I && n)
+        load_lanes((const real*)p.u + t * p.u_step + group * L * p.u_row, p.u_row, n, p.I, u);
+    for (int64_t j = 0; j < N; j++) {
+        V y = fill(p.b ? b[j] : real(0)), slope;
+        for (int64_t i = 0; i < p.I; i++) y = fma(fill(W_i[j * p.I + i]), u[i], y);
+        for (int64_t k = 0; k < N; k++) y = fma(fill(W[j * N + k]), x[k], y);
+        const V f = phi(p.phi, y, &slope), Ox = filtered(p, t, N, j, x);
+        const V a = fill(alpha[j * p.alpha_unit]);
+        next[j] = choose(first(n), fma(a, f, (1 - a) * Ox), x[j]);
+        if (p.slopes == REAL_SLOPES) slopes[j] = choose(first(n), slope, V{});
+    }
+    for (int64_t j = 0; j < N; j++) x[j] = next[j];
+    store_lanes((real*)p.states + (t * p.B + group * L) * N, all, N, x);
+}
+
+template <int FIXED>
+static void backward_group(const Args& p, int64_t t, int64_t group, V* lambda) {
+    const int64_t N = FIXED ? FIXED : p.N;
+    const int n = moving_lanes(p, t, group), all = group_rows(p, group);
+    const real *W = (const real*)p.W + t * p.W_step;
+    const real *alpha = (const real*)p.alpha + t * p.alpha_step;
+    const V* slopes = (const V*)p.slope + (t * ((p.B + L - 1) / L) + group) * N;
+    const int64_t at = (t * p.B + group * L) * N;
+    V g[FIXED ? FIXED : NARROWEST], a[FIXED ? FIXED : NARROWEST], rest[FIXED ? FIXED : NARROWEST];
+    if (p.g_states)
+        load_lanes((const real*)p.g_states + t * p.g_step + group * L * p.g_row, p.g_row, all, N,
+                   g);
+    for (int64_t j = 0; j < N; j++) {
+        if (p.g_states) lambda[j] += g[j];
+        const V alpha_j = fill(alpha[j * p.alpha_unit]);
+        const V slope = p.slopes == REAL_SLOPES ? slopes[j] : choose(first(n), fill(1), V{});
+        a[j] = alpha_j * slope * lambda[j];
+        rest[j] = (1 - alpha_j) * lambda[j];
+    }
+    store_lanes((real*)p.a + at, all, N, a);
+    if (p.lambdas) store_lanes((real*)p.lambdas + at, all, N, lambda);
+    for (int64_t k = 0; k < N; k++) {
+        V c = filtered(p, t, N, k, rest);
+        for (int64_t j = 0; j < N; j++) c = fma(fill(W[j * N + k]), a[j], c);
+        lambda[k] = choose(first(n), c, lambda[k]);
+    }
+}
+
+// All steps for groups first_group … last_group − 1; `work` holds their state and one input.
+template <int FIXED>
+static void sweep_groups(const Args& p, int64_t first_group, int64_t last_group, V* work) {
+    const int64_t N = p.N, groups = last_group - first_group;
+    V* u = work + groups * N;
+    const bool back = p.op == BACKWARD;
+    const real* from = (const real*)(back ? p.lambda0 : p.x0);
+    int64_t stride = back ? N : p.x0_row;
+    if (!back && p.begin) {
+        from = (const real*)p.states + (p.begin - 1) * p.B * N;
+        stride = N;
+    }
+    for (int64_t i = 0; i < groups; i++) {
+        const int64_t group = first_group + i;
+        load_lanes(from + group * L * stride, stride, group_rows(p, group), N, work + i * N);
+    }
+    if (!back) {
+        for (int64_t t = p.begin; t < p.end; t++)
+            for (int64_t i = 0; i < groups; i++)
+                forward_group<FIXED>(p, t, first_group + i, work + i * N, u);
+        return;
+    }
+    for (int64_t t = p.end - 1; t >= p.begin; t--)
+        for (int64_t i = 0; i < groups; i++)
+            backward_group<FIXED>(p, t, first_group + i, work + i * N);
+    for (int64_t i = 0; i < groups; i++) {
+        const int64_t group = first_group + i;
+        store_lanes((real*)p.lambda0 + group * L * N, group_rows(p, group), N, work + i * N);
+    }
+}

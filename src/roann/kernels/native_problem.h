@@ -1,0 +1,38 @@
+// What the two sweeps are told: one flat struct, mirrored by `Args` in native.py.
+//
+// Letters as in problem.py: B batch, T steps, N state, I input. Strides are in elements; the last
+// dimension of every array is contiguous. A step stride of 0 means "shared by all steps".
+#pragma once
+
+#include <cstdint>
+
+enum Op { FORWARD = 0, BACKWARD = 1 };
+enum Filter { DENSE = 0, GATHER = 1, ROTATION = 2 };
+enum Phi { RELU = 0, TANH = 1, SIGMOID = 2, IDENTITY = 3, LEAKY_RELU = 4, SOFTPLUS = 5 };
+enum Slopes { NO_SLOPES = 0, BIT_SLOPES = 1, REAL_SLOPES = 2 };
+
+// How the work is laid on the vector lanes. It depends on the problem alone, never on the number of
+// threads or on how the steps are cut into calls, so that neither changes a bit of the result.
+enum Layout {
+    WIDE = 0,    // lanes over outputs, weights packed into panels: many rows per weight
+    NARROW = 1,  // lanes over the batch: N smaller than a vector
+    THIN = 2,    // weights read in place: too few rows per weight to pay for packing
+};
+
+struct Args {
+    int64_t op, dtype, isa, layout, phi, filter, slopes, threads;
+    int64_t T, B, N, I;
+    int64_t begin, end;  // steps begin … end − 1 of this call; a sweep may be cut into several
+
+    const void *x0, *u, *W, *W_i, *b, *alpha;
+    int64_t x0_row, u_step, u_row, W_step, b_step, alpha_step, alpha_unit;
+    const void *O0, *O1, *O2;  // dense: matrix · gather: index, inverse · rotation: cos, sin, partner
+    int64_t O_step;
+    const int64_t* batch_sizes;  // or null
+
+    void *states, *slope;                 // (T, B, N); the form of `slope` is private to the kernel
+    const void* g_states;                 // (T, B, N) or null
+    int64_t g_step, g_row;
+    void *a, *lambda0, *lambdas;          // (T, B, N), (B, N) in/out, (T, B, N) or null
+    void* packed;                         // weights, kept between the calls of one sweep
+};

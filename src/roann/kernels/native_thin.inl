@@ -1,0 +1,89 @@
+// Layout THIN: the weights are read in place, once per row. For calls with so few rows per weight
+// (a cell at batch 1) that packing would cost more than the product.
+// Included once per ISA and dtype (native.cpp).
+
+// out[j] += S[j, :] · x for a row-major S (N, K).
+static void dot_rows(const real* S, int64_t N, int64_t K, const real* x, real* out) {
+    const int64_t whole = K / L * L;
+    const int rest = int(K - whole);
+    const V x_rest = load_part(x + whole, rest);
+    int64_t j = 0;
+    for (; j + 4 <= N; j += 4) {
+        const real* r = S + j * K;
+        V c[4] = {};
+        for (int64_t k = 0; k < whole; k += L) {
+            const V v = load(x + k);
+            UNROLL for (int i = 0; i < 4; i++) c[i] = fma(load(r + i * K + k), v, c[i]);
+        }
+        UNROLL for (int i = 0; i < 4; i++) {
+            if (rest) c[i] = fma(load_part(r + i * K + whole, rest), x_rest, c[i]);
+            out[j + i] += sum(c[i]);
+        }
+    }
+    for (; j < N; j++) {
+        const real* r = S + j * K;
+        V c = {};
+        for (int64_t k = 0; k < whole; k += L) c = fma(load(r + k), load(x + k), c);
+        if (rest) c = fma(load_part(r + whole, rest), x_rest, c);
+        out[j] += sum(c);
+    }
+}
+
+// out += Sᵀ x for a row-major S (K, N): W vectors of columns at a time.
+template <int W>
+static int64_t dot_columns(const real* S, int64_t N, int64_t K, const real* x, real* out,
+                           int64_t j) {
+    for (; j + W * L <= N; j += W * L) {
+        V c[W];
+        UNROLL for (int i = 0; i < W; i++) c[i] = load(out + j + i * L);
+        for (int64_t k = 0; k < K; k++) {
+            const V v = fill(x[k]);
+            UNROLL for (int i = 0; i < W; i++)
+                c[i] = fma(load(S + k * N + j + i * L), v, c[i]);
+        }
+        UNROLL for (int i = 0; i < W; i++) store(out + j + i * L, c[i]);
+    }
+    return j;
+}
+
+static void dot_all_columns(const real* S, int64_t N, int64_t K, const real* x, real* out) {
+    int64_t j = dot_columns<8>(S, N, K, x, out, 0);
+    j = dot_columns<2>(S, N, K, x, out, j);
+    j = dot_columns<1>(S, N, K, x, out, j);
+    for (; j < N; j++)
+        for (int64_t k = 0; k < K; k++) out[j] += S[k * N + j] * x[k];
+}
+
+// The products of one row land in s.C: y in the first `ld` entries, O x in the next.
+static void forward_thin(Sweep& s, int64_t t, int64_t m) {
+    const Args& p = *s.p;
+    for (int64_t l = 0; l < m; l++) {
+        const real* x = s.now + l * s.ld;
+        memset(s.C, 0, 2 * s.ld * sizeof(real));
+        dot_rows((const real*)p.W + t * p.W_step, p.N, p.N, x, s.C);
+        if (p.I)
+            dot_rows((const real*)p.W_i, p.N, p.I,
+                     (const real*)p.u + t * p.u_step + row(s, l) * p.u_row, s.C);
+        if (p.filter == DENSE)
+            dot_rows((const real*)p.O0 + t * p.O_step, p.N, p.N, x, s.C + s.ld);
+        for (int64_t j = 0; j < s.vectors; j++)
+            update(s, t, l, j, load(s.C + j * L),
+                   p.filter == DENSE ? load(s.C + s.ld + j * L) : structured(s, x, j));
+    }
+}
+
+static void backward_thin(Sweep& s, int64_t t, int64_t m) {
+    const Args& p = *s.p;
+    for (int64_t l = 0; l < m; l++) {
+        const real* a = s.now + l * 2 * s.ld;
+        memset(s.C, 0, s.ld * sizeof(real));
+        dot_all_columns((const real*)p.W + t * p.W_step, p.N, p.N, a, s.C);
+        if (p.filter == DENSE)
+            dot_all_columns((const real*)p.O0 + t * p.O_step, p.N, p.N, a + s.ld, s.C);
+        for (int64_t j = 0; j < s.vectors; j++) {
+            V flowed = load(s.C + j * L);
+            if (p.filter != DENSE) flowed += structured(s, a + s.ld, j);
+            flow(s, t, l, j, flowed);
+        }
+    }
+}

@@ -1,0 +1,145 @@
+// Layout WIDE: lanes over outputs; weights packed into panels that stay in cache for all steps.
+// Included once per ISA and dtype (native.cpp).
+//
+// A panel holds, for each k, the weights from unit k to 2 L outputs. Forwards with a dense filter
+// these are L rows of W beside the same L rows of O, so that y and O x of one unit meet in
+// registers; otherwise they are 2 L outputs of one matrix.
+
+// C (M, 2 L) += A (M, K) · panel (K, V2 · L). Every entry of C is one chain of fused multiply-adds
+// in the order of k, whatever M: how rows are grouped into tiles cannot change a result.
+template <int M, int V2>
+static void tile(int64_t K, const real* A, int64_t lda, const real* panel, real* C, bool fresh) {
+    V c[M][V2];
+    UNROLL for (int m = 0; m < M; m++)
+        UNROLL for (int v = 0; v < V2; v++)
+            c[m][v] = fresh ? V{} : load(C + m * 2 * L + v * L);
+    for (int64_t k = 0; k < K; k++) {
+        V w[V2];
+        UNROLL for (int v = 0; v < V2; v++) w[v] = load(panel + k * V2 * L + v * L);
+        UNROLL for (int m = 0; m < M; m++) {
+            const V x = fill(A[m * lda + k]);
+            UNROLL for (int v = 0; v < V2; v++) c[m][v] = fma(x, w[v], c[m][v]);
+        }
+    }
+    UNROLL for (int m = 0; m < M; m++)
+        UNROLL for (int v = 0; v < V2; v++) store(C + m * 2 * L + v * L, c[m][v]);
+}
+
+typedef void (*Tile)(int64_t, const real*, int64_t, const real*, real*, bool);
+#define TILES(V2)                                                                               \
+    {tile<1, V2>, tile<2, V2>, tile<3, V2>, tile<4, V2>, tile<5, V2>, tile<6, V2> TILES_7_TO_12(V2)}
+#if ROANN_LEVEL == 2
+#define TILES_7_TO_12(V2) \
+    , tile<7, V2>, tile<8, V2>, tile<9, V2>, tile<10, V2>, tile<11, V2>, tile<12, V2>
+#else
+#define TILES_7_TO_12(V2)
+#endif
+static const Tile TILE[2][TILE_ROWS] = {TILES(1), TILES(2)};
+#undef TILES
+#undef TILES_7_TO_12
+
+// C (rows, 2 L) += A (rows, K) · panel, in blocks of K whose part of the panel stays in L1.
+static void multiply(int64_t rows, int64_t K, const real* A, int64_t lda, const real* panel,
+                     int width, real* C, bool fresh) {
+    const int64_t block = 32768 / (2 * VECTOR_BYTES);
+    const int64_t blocks = (K + block - 1) / block, tiles = (rows + TILE_ROWS - 1) / TILE_ROWS;
+    for (int64_t i = 0; i < blocks; i++) {
+        const int64_t k0 = K * i / blocks, k1 = K * (i + 1) / blocks;
+        for (int64_t j = 0; j < tiles; j++) {
+            const int64_t r0 = rows * j / tiles, r1 = rows * (j + 1) / tiles;
+            TILE[width - 1][r1 - r0 - 1](k1 - k0, A + r0 * lda + k0, lda, panel + k0 * width * L,
+                                         C + r0 * 2 * L, fresh && i == 0);
+        }
+    }
+}
+
+// Column l of the panel from row l of S (outputs, K); zero beyond the last output.
+static void pack_rows(real* panel, int width, int at, const real* S, int64_t outputs, int64_t K) {
+    for (int l = 0; l < L; l++) {
+        real* to = panel + at * L + l;
+        for (int64_t k = 0; k < K; k++) to[k * width * L] = l < outputs ? S[l * K + k] : real(0);
+    }
+}
+
+// Rows of the panel from columns j … of S (K, N).
+static void pack_columns(real* panel, const real* S, int64_t j, int64_t K, int64_t N) {
+    const int64_t n = N - j < 2 * L ? N - j : 2 * L;
+    for (int64_t k = 0; k < K; k++) {
+        memcpy(panel + k * 2 * L, S + k * N + j, n * sizeof(real));
+        memset(panel + k * 2 * L + n, 0, (2 * L - n) * sizeof(real));
+    }
+}
+
+INLINE bool paired(const Args& p) { return p.op == FORWARD && p.filter == DENSE; }
+INLINE int64_t outputs_per_panel(const Args& p) { return paired(p) ? L : 2 * L; }
+INLINE int64_t panels(const Args& p) {
+    return (p.N + outputs_per_panel(p) - 1) / outputs_per_panel(p);
+}
+INLINE int64_t panel_size(const Args& p) {
+    return (p.op == BACKWARD && p.filter == DENSE ? 2 : 1) * p.N * 2 * L;
+}
+INLINE int64_t input_panel_size(const Args& p) { return p.I * outputs_per_panel(p); }
+
+static void pack(const Args& p, int64_t t, real* to) {
+    const int64_t N = p.N;
+    const real* W = (const real*)p.W + t * p.W_step;
+    const real* O = p.filter == DENSE ? (const real*)p.O0 + t * p.O_step : nullptr;
+    for (int64_t i = 0; i < panels(p); i++, to += panel_size(p)) {
+        const int64_t j = i * outputs_per_panel(p);
+        if (p.op == BACKWARD) {
+            pack_columns(to, W, j, N, N);
+            if (O) pack_columns(to + N * 2 * L, O, j, N, N);
+        } else {
+            pack_rows(to, 2, 0, W + j * N, N - j, N);
+            const int64_t j1 = O ? j : j + L;
+            pack_rows(to, 2, 1, (O ? O : W) + j1 * N, N - j1, N);
+        }
+    }
+}
+
+static void pack_input(const Args& p, real* to) {
+    const int width = paired(p) ? 1 : 2;
+    const real* W_i = (const real*)p.W_i;
+    for (int64_t i = 0; i < panels(p); i++, to += input_panel_size(p))
+        for (int v = 0; v < width; v++) {
+            const int64_t j = i * outputs_per_panel(p) + v * L;
+            pack_rows(to, width, v, W_i + j * p.I, p.N - j, p.I);
+        }
+}
+
+static void forward_wide(Sweep& s, int64_t t, int64_t m) {
+    const Args& p = *s.p;
+    const bool pair = paired(p);
+    const int64_t each = outputs_per_panel(p) / L;
+    const real* u = (const real*)p.u + t * p.u_step + s.row0 * p.u_row;
+    for (int64_t i = 0; i < panels(p); i++) {
+        if (p.I)
+            multiply(m, p.I, u, s.row_step * p.u_row, s.input_panels + i * input_panel_size(p),
+                     pair ? 1 : 2, s.C, true);
+        if (p.I && pair)
+            for (int64_t l = 0; l < m; l++) store(s.C + l * 2 * L + L, V{});
+        multiply(m, p.N, s.now, s.ld, s.panels + i * panel_size(p), 2, s.C, !p.I);
+        for (int64_t l = 0; l < m; l++) {
+            const real *c = s.C + l * 2 * L, *x = s.now + l * s.ld;
+            for (int64_t j = i * each; j < (i + 1) * each && j < s.vectors; j++, c += L)
+                update(s, t, l, j, load(c), pair ? load(c + L) : structured(s, x, j));
+        }
+    }
+}
+
+static void backward_wide(Sweep& s, int64_t t, int64_t m) {
+    const Args& p = *s.p;
+    for (int64_t i = 0; i < panels(p); i++) {
+        const real* panel = s.panels + i * panel_size(p);
+        multiply(m, p.N, s.now, 2 * s.ld, panel, 2, s.C, true);
+        if (p.filter == DENSE)
+            multiply(m, p.N, s.now + s.ld, 2 * s.ld, panel + p.N * 2 * L, 2, s.C, false);
+        for (int64_t l = 0; l < m; l++)
+            for (int v = 0; v < 2 && 2 * i + v < s.vectors; v++) {
+                V flowed = load(s.C + l * 2 * L + v * L);
+                if (p.filter != DENSE)
+                    flowed += structured(s, s.now + l * 2 * s.ld + s.ld, 2 * i + v);
+                flow(s, t, l, 2 * i + v, flowed);
+            }
+    }
+}

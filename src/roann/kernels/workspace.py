@@ -1,0 +1,81 @@
+"""Large buffers that are used again: a fresh one costs a page fault per 4 kB it holds.
+
+A training step fills the same few (T, B, N) arrays over and over. `empty` hands them out as
+ordinary tensors over anonymous memory maps; when the last tensor over a map dies, the map goes back
+to a pool instead of to the operating system. The pool is bounded by `LIMIT`; `release` empties it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import threading
+import weakref
+from collections import deque
+
+import torch
+from torch import Tensor
+
+LIMIT = 1 << 30  # bytes kept idle, at most
+SMALLEST = 1 << 20  # below this, torch's own allocator is as good
+_HUGE = 1 << 21
+
+_idle: deque[mmap.mmap] = deque()  # oldest first
+_lock = threading.Lock()
+
+
+def _trim(limit: int) -> None:
+    """Drops the oldest idle maps until at most `limit` bytes remain. The lock is held."""
+    while _idle and sum(map(len, _idle)) > limit:
+        _idle.popleft()
+
+
+def _give_back(block: mmap.mmap) -> None:
+    # A finaliser may run at any allocation, also in a thread that holds the lock: it never waits.
+    # Whoever holds the lock trims when done.
+    _idle.append(block)
+    if _lock.acquire(blocking=False):
+        try:
+            _trim(LIMIT)
+        finally:
+            _lock.release()
+
+
+def _take(size: int) -> mmap.mmap:
+    """An idle map of at least `size` bytes that wastes little, or a new one."""
+    with _lock:
+        fitting = [block for block in list(_idle) if size <= len(block) <= size + size // 4]
+        if fitting:
+            block = min(fitting, key=len)
+            _idle.remove(block)
+            return block
+        _trim(LIMIT)
+    block = mmap.mmap(-1, -(-size // _HUGE) * _HUGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        block.madvise(mmap.MADV_HUGEPAGE)
+    return block
+
+
+def empty(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """An uninitialised CPU tensor, from the pool if it is large."""
+    size = dtype.itemsize
+    for n in shape:
+        size *= n
+    if size < SMALLEST or not hasattr(mmap, "MAP_PRIVATE"):
+        return torch.empty(shape, dtype=dtype)
+    block = _take(size)
+    # torch keeps `owner` alive as long as any tensor uses the memory.
+    owner = (ctypes.c_char * size).from_buffer(block)
+    weakref.finalize(owner, _give_back, block).atexit = False
+    return torch.frombuffer(owner, dtype=dtype).view(shape)
+
+
+def idle_bytes() -> int:
+    """How much memory the pool keeps at this moment."""
+    return sum(map(len, list(_idle)))
+
+
+def release() -> None:
+    """Gives every idle buffer back to the operating system."""
+    with _lock:
+        _trim(0)
