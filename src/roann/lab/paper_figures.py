@@ -6,6 +6,7 @@ neural networks". The paper prints few numbers: where a figure has only curves, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -36,24 +37,36 @@ _TABLE = "table in Fig. 5"
 _MEMORY = "Fig. 2 and its text"
 _ADDING = "Fig. 3 and its text"
 
+_ROA = "roa-rnn"
+_PSMNIST = {"filter": "qr", "rho": 1 / 2}
+_COPYING = {"filter": "qr", "rho": 3.0}
+_SUM = {"filter": "qr", "rho": 1 / 200}
+
 CLAIMS: tuple[Claim, ...] = (
-    Claim("psmnist", "roa-rnn", "97.24 %", _TABLE, 0.9724, {"hidden_size": 178, "filter": "qr"}),
-    Claim("psmnist", "roa-rnn", "97.88 %", _TABLE, 0.9788, {"hidden_size": 256, "filter": "qr"}),
-    Claim("psmnist", "roa-rnn", "98.25 %", _TABLE, 0.9825, {"hidden_size": 512, "filter": "qr"}),
-    Claim("psmnist", "vanilla-rnn", "71.6 % (≈68k parameters)", _TABLE, 0.716),
-    Claim("psmnist", "lstm", "92.9 % (≈270k parameters)", _TABLE, 0.929),
-    Claim("psmnist", "gru", "94.1 % (≈200k parameters)", _TABLE, 0.941),
-    Claim("copying", "roa-rnn", "100 % on most steps after 2000", _MEMORY, where={"lag": 400}),
-    Claim("copying", "roa-rnn", "100 % on most steps after 2000", _MEMORY, where={"lag": 2000}),
-    Claim("copying", "roa-rnn", "beats trivial within 500 steps", _MEMORY, where={"lag": 10000}),
-    Claim("copying", "lstm", "struggles", _MEMORY, where={"lag": 400}),
-    Claim("copying", "vanilla-rnn", "NaN in all 5 trials", _MEMORY, where={"lag": 2000}),
-    Claim("adding", "roa-rnn", "converges within 5000 steps", _ADDING, where={"length": 200}),
-    Claim("adding", "roa-rnn", "converges within 5000 steps", _ADDING, where={"length": 1000}),
-    Claim("adding", "roa-rnn", "converges within 5000 steps", _ADDING, where={"length": 5000}),
-    Claim("adding", "vanilla-rnn", "fails", _ADDING, where={"length": 1000}),
-    Claim("adding", "lstm", "struggles", _ADDING, where={"length": 5000}),
+    Claim("psmnist", _ROA, "97.24 %", _TABLE, 0.9724, _PSMNIST | {"hidden_size": 178}),
+    Claim("psmnist", _ROA, "97.88 %", _TABLE, 0.9788, _PSMNIST | {"hidden_size": 256}),
+    Claim("psmnist", _ROA, "98.25 %", _TABLE, 0.9825, _PSMNIST | {"hidden_size": 512}),
+    Claim("psmnist", "vanilla-rnn", "71.6 %, ≈68k weights", _TABLE, 0.716),
+    Claim("psmnist", "lstm", "92.9 %, ≈270k weights", _TABLE, 0.929),
+    Claim("psmnist", "gru", "94.1 %, ≈200k weights", _TABLE, 0.941),
+    Claim(
+        "copying", _ROA, "100 % on most steps after 2000", _MEMORY, None, _COPYING | {"lag": 400}
+    ),
+    Claim(
+        "copying", _ROA, "100 % on most steps after 2000", _MEMORY, None, _COPYING | {"lag": 2000}
+    ),
+    Claim(
+        "copying", _ROA, "beats trivial within 500 steps", _MEMORY, None, _COPYING | {"lag": 10000}
+    ),
+    Claim("copying", "lstm", "struggles", _MEMORY, None, {"lag": 400}),
+    Claim("copying", "vanilla-rnn", "NaN in all 5 trials", _MEMORY, None, {"lag": 2000}),
+    Claim("adding", _ROA, "converges within 5000 steps", _ADDING, None, _SUM | {"length": 200}),
+    Claim("adding", _ROA, "converges within 5000 steps", _ADDING, None, _SUM | {"length": 1000}),
+    Claim("adding", _ROA, "converges within 5000 steps", _ADDING, None, _SUM | {"length": 5000}),
+    Claim("adding", "vanilla-rnn", "fails", _ADDING, None, {"length": 1000}),
+    Claim("adding", "lstm", "struggles", _ADDING, None, {"length": 5000}),
 )
+"""Of the roaRNN the paper speaks at its own ρ and with its own O; elsewhere it claims nothing."""
 
 LINEAR_SOFTMAX = 0.9265
 """Test accuracy of a linear softmax on the 784 pixels: what psMNIST gives without any memory."""
@@ -91,13 +104,21 @@ def claim_for(task: Mapping[str, Any], model: Mapping[str, Any]) -> Claim | None
         model: the table `[model]`.
 
     Example:
-        >>> claim_for({"name": "psmnist"}, {"name": "roa-rnn", "hidden_size": 256}).text
+        >>> model = {"name": "roa-rnn", "hidden_size": 256, "rho": 0.5, "filter": "qr"}
+        >>> claim_for({"name": "psmnist"}, model).text
         '97.88 %'
     """
-    settings = {"filter": "qr", **task, **model}
+    settings = {**task, **model}
     for claim in CLAIMS:
         if (claim.task, claim.model) == (task.get("name"), model.get("name")) and all(
-            settings.get(name) == value for name, value in claim.where.items()
+            _same(settings.get(name), value) for name, value in claim.where.items()
         ):
             return claim
     return None
+
+
+def _same(given: object, wanted: object) -> bool:
+    if isinstance(given, float) and isinstance(wanted, float):
+        # A config may say 0.005 or 0.00500; it may not say a third exactly.
+        return math.isclose(given, wanted, rel_tol=1e-6)
+    return given == wanted

@@ -48,7 +48,7 @@ def psmnist_accuracy(
         linear: accuracy of a linear softmax on the pixels, which knows no order at all.
         title: above the axes.
     """
-    figure, axes = one_axes(width=5.6)
+    figure, axes = one_axes(width=5.2)
     draw_curves(axes, arms, better="higher")
     axes.axhline(linear, color=MUTED, linestyle="--", linewidth=1.2, zorder=1)
     names = {linear: "linear softmax"}
@@ -58,7 +58,7 @@ def psmnist_accuracy(
             names[published[label]] = "paper"
     _name_lines(axes, names)
     percent_axis(axes)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
     axes.set_xlabel("epoch")
     axes.set_ylabel("test accuracy")
     if title:

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from roann.lab.figures.style import (
     INK,
@@ -157,6 +158,7 @@ def learning_curves(
     draw_curves(axes, arms, better=better, log=log, best=best)
     draw_trivial(axes, trivial, percent=percent)
     axes.set_xlabel(xlabel)
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True, steps=[1, 2, 5, 10]))
     axes.set_ylabel(label_text(ylabel))
     if title:
         axes.set_title(label_text(title))

@@ -35,9 +35,9 @@ class Cloud(NamedTuple):
 
     Attributes:
         x: where: a number of maps L, a time lag, or a training step.
-        log_sigma: natural logarithms of the singular values.
-        lower: ln of the interval's lower end, −∞ where the theorem only says ≥ 0, None if unknown.
-        upper: ln of the interval's upper end, None if unknown.
+        log_sigma: natural logarithms of the singular values, −∞ for those that are exactly 0.
+        lower: ln of the interval's lower end; None where nothing is claimed.
+        upper: ln of the interval's upper end; None where nothing is claimed.
         vacuous: the interval holds but says nothing.
     """
 
@@ -65,25 +65,36 @@ def singular_values(
     figure, axes = one_axes()
     axes.axhline(0.0, color=INK, linewidth=0.9, zorder=1)
     styles = looks(arms)
+    every = sorted({cloud.x for clouds in arms.values() for cloud in clouds})
+    step = min((b - a for a, b in pairwise(every)), default=1.0)
     for place, (label, clouds) in enumerate(arms.items()):
-        ordered = sorted(clouds)
+        aside = place - (len(arms) - 1) / 2
+        ordered = sorted(clouds, key=lambda cloud: cloud.x)
         _draw_interval(axes, label, ordered, styles[label])
-        _draw_clouds(axes, label, ordered, styles[label], place - (len(arms) - 1) / 2, xlog)
+        _draw_clouds(axes, label, ordered, styles[label], None if xlog else step, aside)
     if xlog:
         log_axis(axes, "x")
-    if any(abs(s) > _WIDE for clouds in arms.values() for c in clouds for s in _finite(c)):
+    if any(abs(s) > _WIDE for clouds in arms.values() for c in clouds for s in _heights(c)):
         axes.set_yscale("symlog", linthresh=1.0)
         axes.yaxis.set_major_formatter(FuncFormatter(tick))
     axes.set_xlabel(xlabel)
     axes.set_ylabel("ln σ of the Jacobian")
     if title:
         axes.set_title(label_text(title))
-    legend(axes)
+    # Clouds and intervals fill the axes: the legend stands below them.
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False)
     return figure
 
 
 def _finite(cloud: Cloud) -> list[float]:
     return [s for s in cloud.log_sigma if math.isfinite(s)]
+
+
+def _heights(cloud: Cloud) -> list[float]:
+    """Every height at which something is drawn."""
+    ends = [end for end in (cloud.lower, cloud.upper) if end is not None and math.isfinite(end)]
+    return _finite(cloud) + ends
 
 
 def _draw_interval(axes: Axes, label: str, clouds: Sequence[Cloud], look: Look) -> None:
@@ -92,10 +103,9 @@ def _draw_interval(axes: Axes, label: str, clouds: Sequence[Cloud], look: Look) 
         return
     xs = [c.x for c in bounded]
     upper = [float(c.upper) for c in bounded if c.upper is not None]
-    # A lower end of −∞ is drawn at the mirror image of the upper end: the caption says which.
+    # Where nothing is claimed from below there is no lower end to draw, and nothing to fill.
     lower = [
-        c.lower if c.lower is not None and math.isfinite(c.lower) else -abs(u)
-        for c, u in zip(bounded, upper, strict=True)
+        c.lower if c.lower is not None and math.isfinite(c.lower) else math.nan for c in bounded
     ]
     name = label_text(label)
     firm = [not c.vacuous for c in bounded]
@@ -114,24 +124,33 @@ def _draw_interval(axes: Axes, label: str, clouds: Sequence[Cloud], look: Look) 
 
 
 def _draw_clouds(
-    axes: Axes, label: str, clouds: Sequence[Cloud], look: Look, offset: float, xlog: bool
+    axes: Axes,
+    label: str,
+    clouds: Sequence[Cloud],
+    look: Look,
+    step: float | None,
+    aside: float,
 ) -> None:
-    """All dashes of an arm as one path: thousands of singular values stay a small file."""
+    """All dashes of an arm as one path: thousands of singular values stay a small file.
+
+    Arms stand beside each other, `aside` places from the middle; `step` is the distance of two
+    clouds on a linear axis, None on a logarithmic one.
+    """
     xs: list[float] = []
     ys: list[float] = []
-    positions = [c.x for c in clouds]
-    step = min((b - a for a, b in pairwise(positions)), default=1.0)
     for cloud in clouds:
-        if xlog:
-            center = cloud.x * 1.14**offset
+        if step is None:
+            center = cloud.x * 1.14**aside
             left, right = center / 1.06, center * 1.06
         else:
-            center = cloud.x + 0.16 * step * offset
+            center = cloud.x + 0.16 * step * aside
             left, right = center - 0.07 * step, center + 0.07 * step
         for value in _finite(cloud):
             xs += [left, right, math.nan]
             ys += [value, value, math.nan]
-    axes.plot(xs, ys, color=look.color, linewidth=0.9, label=label_text(label), zorder=3)
+    zeros = sum(s == -math.inf for cloud in clouds for s in cloud.log_sigma)
+    name = label_text(label) + (f" ({zeros} more are 0)" if zeros else "")
+    axes.plot(xs, ys, color=look.color, linewidth=0.9, label=name, zorder=3)
 
 
 @drawn

@@ -138,7 +138,7 @@ def drawn(draw: Callable[P, Figure]) -> Callable[P, Figure]:
     return styled
 
 
-def one_axes(width: float = 5.2, height: float = 3.3) -> tuple[Figure, Axes]:
+def one_axes(width: float = 4.8, height: float = 3.2) -> tuple[Figure, Axes]:
     """A figure with one pair of axes; sizes in inches."""
     figure = Figure(figsize=(width, height), layout="constrained")
     return figure, figure.add_subplot()

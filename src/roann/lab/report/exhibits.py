@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -136,7 +137,7 @@ def _curve_caption(goal: Goal, arms: dict[str, list[Curve]], score: str, x: str)
     words = [
         "Thin lines: every seed. Thick: their median. ★ the best point, × where a run diverged."
     ]
-    if len(facts) <= 6:
+    if len(facts) <= 4:
         words.append(f"Best of any seed: {'; '.join(facts)}.")
     if score in goal.trivial:
         learnt = score_text(score, goal.trivial[score])
@@ -182,9 +183,10 @@ def _gradients(section: Section, arms: Sequence[Arm]) -> Exhibit | None:
     if not probes:
         return None
     norms = {
-        label: [float(n) for n in probe["gradient_by_step"] if n is not None]
+        label: [math.nan if n is None else float(n) for n in probe["gradient_by_step"]]
         for label, probe in probes.items()
     }
+    times = {label: probe["gradient_at"] for label, probe in probes.items()}
     facts = [
         f"{label} {number_text(values[0] / values[-1])}"
         for label, values in norms.items()
@@ -196,7 +198,7 @@ def _gradients(section: Section, arms: Sequence[Arm]) -> Exhibit | None:
         "from its distant past has a flat line; one that forgets falls to the left. Norm at the "
         f"first step over norm at the last: {'; '.join(facts)}. Step of the probe: "
         f"{_steps(probes)}.",
-        gradient_along_time(norms),
+        gradient_along_time(norms, times=times),
     )
 
 
@@ -235,7 +237,8 @@ def _clouds(section: Section, arms: Sequence[Arm]) -> Exhibit | None:
 
 def _cloud(x: float, record: dict[str, Any]) -> Cloud:
     bound = record.get("bound") or {}
-    sigma = [float(s) for s in record["sigma"] if s is not None]
+    # JSON has no −∞: a null is the logarithm of a singular value that is exactly 0.
+    sigma = [-math.inf if s is None else float(s) for s in record["sigma"]]
     lower, upper = bound.get("lower"), bound.get("upper")
     return Cloud(
         x,
@@ -273,7 +276,7 @@ def _surfaces(section: Section, arms: Sequence[Arm]) -> Exhibit | None:
     }
     return Exhibit(
         f"{section.title}: decision surfaces",
-        "The network's answer over the plane, −1 blue to 1 orange, its boundary in black, the points "
+        "The network's answer over the plane, −1 blue to 1 orange, its boundary black, the points "
         "on top. A network through which gradients flow draws a smooth boundary between the moons.",
         decision_surfaces(surfaces),
         wide=len(surfaces) > 1,

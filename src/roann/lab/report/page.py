@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from importlib import resources
 from itertools import count
@@ -12,7 +13,7 @@ from typing import Any
 
 import jinja2
 import numpy as np
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from roann import __version__
 from roann.lab.figures import inline_svg, number_text
@@ -77,6 +78,7 @@ def render(runs: Sequence[Run], *, title: str, extra: Sequence[Exhibit] = ()) ->
         undefined=jinja2.StrictUndefined,
         keep_trailing_newline=True,
     )
+    environment.filters["powers"] = _powers
     template = environment.from_string(_asset("report.html.j2"))
     return template.render(
         title=title,
@@ -88,9 +90,9 @@ def render(runs: Sequence[Run], *, title: str, extra: Sequence[Exhibit] = ()) ->
         sections=[
             _section(section, place, numbers, ids) for place, section in enumerate(sections, 1)
         ],
-        extra=[_exhibit(exhibit, next(numbers)) for exhibit in extra],
+        extra=_gallery(extra, numbers),
         environments=_environments(runs),
-        runs=[_run(run, ids[id(run)]) for run in runs],
+        total=_counted(len(runs), "run"),
     )
 
 
@@ -101,6 +103,16 @@ def _asset(name: str) -> str:
 def _inert(value: object) -> object:
     """Every value on its way into the page: no control characters, no bidirectional overrides."""
     return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+_POWER = re.compile(r"10([⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)")
+_DIGITS = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "−0123456789")
+
+
+def _powers(text: str) -> Markup:
+    """Powers of ten with real superscripts, which every font has."""
+    safe = str(escape(printable(text)))
+    return Markup(_POWER.sub(lambda m: f"10<sup>{m[1].translate(_DIGITS)}</sup>", safe))
 
 
 def _lead(runs: Sequence[Run], sections: Sequence[Section]) -> str:
@@ -115,7 +127,7 @@ def _lead(runs: Sequence[Run], sections: Sequence[Section]) -> str:
     return "; ".join(parts) + "."
 
 
-def _cards(runs: Sequence[Run], sections: Sequence[Section]) -> list[dict[str, str]]:
+def _cards(runs: Sequence[Run], sections: Sequence[Section]) -> list[dict[str, Any]]:
     cards = []
     for section in sections:
         goal = section.goal
@@ -126,7 +138,7 @@ def _cards(runs: Sequence[Run], sections: Sequence[Section]) -> list[dict[str, s
         lead = [pair for pair in ours if pair[0].label.startswith("roa-")] or ours
         pick = max if goal.better == "higher" else min
         arm, best = pick(lead, key=lambda pair: pair[1])
-        notes = [f"{score_name(goal.score)}, best of {arm.label}"]
+        notes = [score_name(goal.score), f"best of {arm.label}"]
         if arm.claim is not None and arm.claim.value is not None:
             notes.append(f"paper {arm.claim.text}")
         if goal.score in goal.trivial:
@@ -135,14 +147,14 @@ def _cards(runs: Sequence[Run], sections: Sequence[Section]) -> list[dict[str, s
             {
                 "label": section.title,
                 "value": score_text(goal.score, best),
-                "note": " · ".join(notes),
+                "notes": notes,
             }
         )
     cards.append(
         {
             "label": "Wall time",
             "value": duration(sum(run.seconds for run in runs)),
-            "note": f"{_counted(len(runs), 'run')}, training only",
+            "notes": [_counted(len(runs), "run"), "training only"],
         }
     )
     return cards
@@ -156,10 +168,12 @@ def _section(
         "id": f"task-{place}",
         "title": section.title,
         "score": score_name(section.goal.score),
+        "trivial": score_text(section.goal.score, section.goal.trivial.get(section.goal.score)),
         "lead": _LEADS.get(str(section.task["name"]), ""),
         "rows": [_row(arm, section) for arm in section.arms],
-        "exhibits": [_exhibit(exhibit, next(numbers)) for exhibit in exhibits_of(section)],
+        "exhibits": _gallery(exhibits_of(section), numbers),
         "selected": any(outcome.selected is not None for _, outcome in outcomes),
+        "runs": [_run(run, ids[id(run)]) for run in section.runs],
         "seeds": [
             _seed_row(arm, outcome, section, ids[id(outcome.run)]) for arm, outcome in outcomes
         ],
@@ -171,7 +185,7 @@ def _section(
     }
 
 
-def _row(arm: Arm, section: Section) -> dict[str, str]:
+def _row(arm: Arm, section: Section) -> dict[str, Any]:
     goal = section.goal
     notes = [f"{arm.diverged} diverged"] * bool(arm.diverged)
     notes += [f"{arm.fell_back(goal)} fell back"] * bool(arm.fell_back(goal))
@@ -185,8 +199,7 @@ def _row(arm: Arm, section: Section) -> dict[str, str]:
         "median_last": score_text(goal.score, arm.median(goal, "last")),
         "paper": arm.claim.text if arm.claim else "–",
         "source": arm.claim.source if arm.claim else "",
-        "trivial": score_text(goal.score, goal.trivial.get(goal.score)),
-        "each": " · ".join(_ending(outcome, goal.score) for outcome in arm.outcomes),
+        "each": [_ending(outcome, goal.score) for outcome in arm.outcomes],
         "time": duration(arm.seconds),
     }
 
@@ -217,15 +230,28 @@ def _seed_row(arm: Arm, outcome: Outcome, section: Section, anchor: str) -> dict
     }
 
 
-def _exhibit(exhibit: Exhibit, number: int) -> dict[str, Any]:
-    words = f"{exhibit.title}. {exhibit.caption}"
-    return {
-        "title": exhibit.title,
-        "caption": exhibit.caption,
-        "wide": exhibit.wide,
-        "number": number,
-        "svg": Markup(inline_svg(exhibit.figure, f"f{number}", words)),
-    }
+def _gallery(exhibits: Sequence[Exhibit], numbers: Iterator[int]) -> list[dict[str, Any]]:
+    """Figures in two columns, then the wide ones; one left over gets its caption beside it."""
+    ordered = sorted(exhibits, key=lambda exhibit: exhibit.wide)
+    narrow = sum(not exhibit.wide for exhibit in exhibits)
+    gallery = []
+    for place, exhibit in enumerate(ordered, 1):
+        number = next(numbers)
+        words = f"{exhibit.title}. {exhibit.caption}"
+        gallery.append(
+            {
+                "title": exhibit.title,
+                "caption": exhibit.caption,
+                "kind": "wide"
+                if exhibit.wide
+                else "lone"
+                if place == narrow and narrow % 2
+                else "",
+                "number": number,
+                "svg": Markup(inline_svg(exhibit.figure, f"f{number}", words)),
+            }
+        )
+    return gallery
 
 
 def _environments(runs: Sequence[Run]) -> list[dict[str, Any]]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from roann.lab import records
@@ -23,6 +24,7 @@ _IDLE = {
     },
 }  # fmt: skip
 _LETTERS = {"hidden_size": "N", "rho": "ρ", "lag": "L", "length": "T", "layers": "L"}
+_WORDS = {"filter", "optimizer", "nonlinearity"}
 _TASK_ORDER = ("double-moon", "copying", "adding", "psmnist", "smnist")
 _TASK_TITLES = {
     "double-moon": "Double moon",
@@ -168,7 +170,21 @@ def sections_of(runs: Iterable[Run]) -> list[Section]:
     for run in runs:
         by_task.setdefault(_key(run.task, "task"), []).append(run)
     sections = [_section(group) for group in by_task.values()]
-    return sorted(sections, key=lambda section: _place(section.task))
+    return _told_apart(sorted(sections, key=lambda section: _place(section.task)))
+
+
+def _told_apart(sections: list[Section]) -> list[Section]:
+    """Sections of one title get the settings in which their tasks differ added to it."""
+    told = []
+    for section in sections:
+        others = [other.task for other in sections if other.title == section.title]
+        differing = [
+            _setting(key, value)
+            for key, value in section.task.items()
+            if any(other.get(key) != value for other in others)
+        ]
+        told.append(replace(section, title=", ".join([section.title, *differing])))
+    return told
 
 
 def curves_of(arm: Arm, score: str, goal: Goal, x: str = "step") -> list[Curve]:
@@ -200,7 +216,9 @@ def _section(runs: list[Run]) -> Section:
         )
         for label, group in zip(_labels(list(groups.values())), groups.values(), strict=True)
     ]
-    arms.sort(key=lambda arm: not arm.label.startswith("roa-"))
+    names = list(dict.fromkeys(str(arm.model["name"]) for arm in arms))
+    names.sort(key=lambda name: not name.startswith("roa-"))
+    arms.sort(key=lambda arm: (names.index(str(arm.model["name"])), _natural(arm.label)))
     return Section(_title(task), task, goal, tuple(arms))
 
 
@@ -228,9 +246,18 @@ def _labels(groups: Sequence[list[Run]]) -> list[str]:
     return labels
 
 
+def _natural(label: str) -> list[tuple[float, str]]:
+    """A sort key that puts 9 before 10, and 0.5 before 3."""
+    parts = re.split(r"(\d+(?:\.\d+)?(?:e-?\d+)?)", label)
+    return [(float(part), "") if k % 2 else (-1.0, part) for k, part in enumerate(parts)]
+
+
 def _setting(key: str, value: object) -> str:
+    if isinstance(value, str):
+        # A filter's or an optimiser's name says what it is; other words need their key.
+        return value if key in _WORDS else f"{key.replace('_', ' ')} {value}"
     shown = f"{value:.4g}" if isinstance(value, float) else str(value)
-    return shown if isinstance(value, str) else f"{_LETTERS.get(key, key)} = {shown}"
+    return f"{_LETTERS.get(key, key.replace('_', ' '))} = {shown}"
 
 
 def _goal(runs: list[Run]) -> Goal:
