@@ -1,6 +1,7 @@
 """Random orthogonal additive neural networks, whose gradients neither vanish nor explode."""
 
-from roann import filters, functional
+from roann import diagnostics, filters, functional
+from roann.diagnostics import certify
 from roann.nn import RoaFNN, RoaLayer, RoaRNN, RoaRNNCell
 from roann.serialization import load, save
 
@@ -11,6 +12,8 @@ __all__ = [
     "RoaLayer",
     "RoaRNN",
     "RoaRNNCell",
+    "certify",
+    "diagnostics",
     "filters",
     "functional",
     "load",

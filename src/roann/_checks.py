@@ -82,9 +82,15 @@ def mixing(rho: object, horizon: object, alpha: object, features: int | None) ->
     return value
 
 
+def autocast(x: Tensor) -> bool:
+    """Whether autocast is on for the device of x."""
+    kind = x.device.type
+    return torch.amp.is_autocast_available(kind) and bool(torch.is_autocast_enabled(kind))
+
+
 def same_dtype(argument: str, x: Tensor, like: Tensor) -> None:
     """Refuse a tensor of another dtype than the parameters (autocast apart)."""
-    if x.dtype != like.dtype and not torch.is_autocast_enabled(x.device.type):
+    if x.dtype != like.dtype and not autocast(x):
         fail(
             argument,
             f"dtype {like.dtype}, as the parameters",

@@ -136,7 +136,7 @@ def roa_scan(
     phi = ACTIVATIONS[_checks.choice("nonlinearity", nonlinearity, ACTIVATIONS)]
     _checks.choice("backend", backend, BACKENDS)
     remember = MEMORIES[_checks.choice("memory", memory, MEMORIES)]
-    if torch.is_autocast_enabled(x0.device.type):
+    if _checks.autocast(x0):
         # The state must not be rounded T times: under autocast the scan runs in full precision.
         x0, W, u, W_i, b = (None if t is None else _full(t) for t in (x0, W, u, W_i, b))  # type: ignore[assignment]
         with torch.autocast(x0.device.type, enabled=False):

@@ -54,7 +54,18 @@ def save(model: nn.Module, path: str | os.PathLike[str]) -> None:
 def load(
     path: str | os.PathLike[str], *, device: torch.device | str | None = None
 ) -> RoaRNN | RoaRNNCell | RoaFNN | RoaLayer:
-    """A layer as `save` wrote it, on `device` (the CPU if not given)."""
+    """A layer as `save` wrote it, on `device` (the CPU if not given).
+
+    Raises FileNotFoundError where there is no file, ValueError where it is truncated, foreign, of
+    a newer version, or does not hold the tensors it claims to.
+
+    Example:
+        >>> import os, tempfile
+        >>> file = os.path.join(tempfile.mkdtemp(), "cell.safetensors")
+        >>> save(RoaRNNCell(2, 3, horizon=10, filter="cycle"), file)
+        >>> load(file).filter
+        Cycle(3, 3)
+    """
     file = Path(path)
     if not file.is_file():
         _checks.fail(
@@ -70,18 +81,11 @@ def load(
             tensors = {k: f.get_tensor(k) for k in f.keys()}  # noqa: SIM118  not a dict
     except SafetensorError as e:
         _checks.fail("path", "a whole safetensors file", f"{file} ({e})", "it may be truncated")
-    cls = CLASSES[_checks.choice("class in the file", about.get("class"), CLASSES)]
-    settings = dict(about["settings"])
-    if isinstance(settings.get("sizes"), dict):
-        runs = settings["sizes"]["run_lengths"]
-        settings["sizes"] = list(chain.from_iterable(repeat(w, n) for w, n in runs))
-    if isinstance(settings["alpha"], list):
-        settings["alpha"] = torch.tensor(settings["alpha"], dtype=torch.float64)
-    model = cls(**settings, device="meta", dtype=getattr(torch, about["dtype"]))
+    model = _ghost(file, about)
     try:
         model.load_state_dict(tensors, assign=True)
     except RuntimeError as e:
-        _checks.fail("path", f"the tensors of a {cls.__name__}", f"{file} ({e})")
+        _checks.fail("path", f"the tensors of a {type(model).__name__}", f"{file} ({' '.join(str(e).split())})")
     model.to(device)
     return model  # type: ignore[return-value]
 
@@ -103,8 +107,31 @@ def _about(file: Path, metadata: dict[str, str]) -> dict[str, Any]:
         _checks.fail(
             "path", f"a file of version {FORMAT} or older", what, "upgrade roann to read it"
         )
-    about: dict[str, Any] = json.loads(metadata["model"])
+    try:
+        about = json.loads(metadata.get("model", ""))
+    except ValueError:
+        about = None
+    if not isinstance(about, dict) or not isinstance(about.get("settings"), dict):
+        _checks.fail("path", "a file that says what model it holds", f"{file}, which does not")
     return about
+
+
+def _ghost(file: Path, about: dict[str, Any]) -> RoaModule:
+    """The model without its numbers: shapes only, to be filled by load_state_dict."""
+    cls = CLASSES[_checks.choice("class in the file", about.get("class"), CLASSES)]
+    dtype = getattr(torch, str(about.get("dtype")), None)
+    settings = dict(about["settings"])
+    try:
+        if isinstance(settings.get("sizes"), dict):
+            runs = settings["sizes"]["run_lengths"]
+            settings["sizes"] = list(chain.from_iterable(repeat(w, n) for w, n in runs))
+        if isinstance(settings["alpha"], list):
+            settings["alpha"] = torch.tensor(settings["alpha"], dtype=torch.float64)
+        if not isinstance(dtype, torch.dtype):
+            raise ValueError(f"dtype {about.get('dtype')!r}")
+        return cls(**settings, device="meta", dtype=dtype)
+    except (KeyError, TypeError, ValueError) as e:
+        _checks.fail("path", f"settings of a {cls.__name__}", f"{file} ({e})")
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -53,7 +53,7 @@ class Filter(nn.Module, ABC):
             _checks.fail("dtype", "a floating point dtype", dtype, error=TypeError)
         for key, value in self._draw(_Source(generator, device)).items():
             kind = dtype if value.is_floating_point() else value.dtype
-            self.register_buffer(key, value.to(device=device, dtype=kind))
+            self.register_buffer(key, value.to(device=device, dtype=kind).contiguous())
 
     @abstractmethod
     def _draw(self, source: _Source) -> dict[str, Tensor]:

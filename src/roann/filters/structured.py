@@ -22,7 +22,7 @@ class Rotations(Filter):
         \quad \theta_{p(i)} = -\theta_i, \quad \theta_i \sim U(0, 2\pi)
 
     Its eigenvalues are e^{±iθ}, spread over the circle, and its powers are the same rotations by
-    multiples of θ. With an odd number of coordinates the last one keeps or changes its sign.
+    multiples of θ. With an odd number of coordinates one of them stays as it is.
 
     Args: see `Filter`.
 
@@ -46,9 +46,9 @@ class Rotations(Filter):
         order = source.permutations(*self._lead(), n)
         theta = 2 * math.pi * source.uniform(*self._lead(), half)
         first, second, rest = order[..., :half], order[..., half : 2 * half], order[..., 2 * half :]
-        sign = math.pi * (source.uniform(*self._lead(), n - 2 * half) < 0.5).to(torch.float64)
+        still = torch.zeros_like(rest, dtype=theta.dtype)
         partner = torch.cat([second, first, rest], -1).gather(-1, order.argsort(-1))
-        angle = torch.cat([theta, -theta, sign], -1).gather(-1, order.argsort(-1))
+        angle = torch.cat([theta, -theta, still], -1).gather(-1, order.argsort(-1))
         return {"angle": angle, "partner": partner}
 
     def _core(self) -> Linear:
@@ -57,10 +57,7 @@ class Rotations(Filter):
     def turned(self, power: Tensor) -> Rotation:
         """O raised to a real power, exactly: every angle times `power`, of shape () or (T, 1)."""
         angle = self.angle * power
-        # A lone coordinate is its own partner; cos π = −1 is then its sign, and it has no sin.
-        alone = self.partner == torch.arange(self.larger, device=self.partner.device)
-        sin = torch.where(alone, 0.0, torch.sin(angle)).to(angle.dtype)
-        return Rotation(torch.cos(angle), sin, self.partner.expand(angle.shape))
+        return Rotation(torch.cos(angle), torch.sin(angle), self.partner.expand(angle.shape))
 
 
 @dataclass(frozen=True)

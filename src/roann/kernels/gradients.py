@@ -57,7 +57,7 @@ class Gradients:
         a[k] = α φ′(y[k]) λ[k+1]; the states before each step are p.x0 and states[:-1].
         """
         cut = slice(start, start + p.steps)
-        flat = a.reshape(-1, a.shape[-1])
+        flat = a.flatten(0, 1)
         if self.W is not None and self.W.dim() == 3:
             torch.matmul(a[0].mT, p.x0, out=self.W[start])
             if p.steps > 1:
@@ -66,14 +66,14 @@ class Gradients:
             self.W.addmm_(a[0].mT, p.x0)
             if p.steps > 1:
                 later = flat[a.shape[1] :]
-                self.W.addmm_(later.mT, states[:-1].reshape(later.shape[0], -1))
+                self.W.addmm_(later.mT, states[:-1].flatten(0, 1))
         if self.b is not None and self.b.dim() == 2:
             torch.sum(a, 1, out=self.b[cut])
         elif self.b is not None:
             self.b += flat.sum(0)
         if p.u is not None and p.W_i is not None:
             if self.W_i is not None:
-                self.W_i.addmm_(flat.mT, p.u.reshape(flat.shape[0], -1))
+                self.W_i.addmm_(flat.mT, p.u.flatten(0, 1))
             if self.u is not None:
                 torch.matmul(a, p.W_i, out=self.u[cut])
         if self.alpha is not None and adjoints is not None:

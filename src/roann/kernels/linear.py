@@ -117,7 +117,7 @@ class Rotation(Linear):
     """Disjoint plane rotations: (O x)_i = cos_i x_i + sin_i x[partner_i]. O(N).
 
     The two members of a plane have equal cos and opposite sin; a coordinate without a partner
-    (N odd) is its own, with cos = ±1 and sin = 0. So Oᵀ is the same with −sin.
+    (N odd) is its own, with cos = 1 and sin = 0. So Oᵀ is the same with −sin.
     """
 
     cos: Tensor

@@ -66,7 +66,7 @@ class RoaRNN(RoaModule):
         >>> output, h_n = rnn(torch.randn(100, 2, 3))
         >>> output.shape, h_n.shape
         (torch.Size([100, 2, 8]), torch.Size([1, 2, 8]))
-        >>> float((output[-1] - h_n[0]).abs().max())
+        >>> float((output[-1] - h_n[0]).detach().abs().max())
         0.0
 
     Reference: Eq. (19) and Theorem III.1 of the paper.

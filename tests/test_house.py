@@ -1,0 +1,114 @@
+"""The house rules that a machine can check: imports point down, files stay small, names documented."""
+
+import ast
+import doctest
+import importlib
+import inspect
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import roann
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "roann"
+
+# Who may import whom, room by room. A room may always import itself.
+ALLOWED = {
+    "_checks": set(),
+    "kernels": {"_checks"},
+    "filters": {"_checks", "kernels"},
+    "functional": {"_checks", "kernels"},
+    "nn": {"_checks", "kernels", "filters", "functional"},
+    "serialization": {"_checks", "nn"},
+    "diagnostics": {"_checks", "kernels", "filters", "functional", "nn"},
+    "info": {"_checks", "kernels"},
+}
+PUBLIC_FLOORS = {"roann"}  # what the lab may use of the library: its public face
+
+
+def room_of(path):
+    parts = path.relative_to(SOURCE).with_suffix("").parts
+    return parts[0]
+
+
+def imported_rooms(path):
+    """Rooms of the package that a file imports, wherever in the file."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [a.name for a in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            names = [node.module]
+            if node.module == "roann":
+                names = [f"roann.{a.name}" for a in node.names]
+        for name in names:
+            top, _, rest = name.partition(".")
+            if top == "roann":
+                yield rest.split(".")[0] or "roann"
+
+
+LIBRARY = [p for p in SOURCE.rglob("*.py") if room_of(p) in ALLOWED]
+
+
+@pytest.mark.parametrize("path", LIBRARY, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_imports_point_down(path):
+    room = room_of(path)
+    wrong = set(imported_rooms(path)) - ALLOWED[room] - {room}
+    assert not wrong, f"{room} may not import {wrong}"
+
+
+def test_every_room_is_known():
+    rooms = {room_of(p) for p in SOURCE.rglob("*.py")}
+    assert rooms <= set(ALLOWED) | {"__init__", "lab", "bench"}
+
+
+def test_import_needs_torch_and_safetensors_only():
+    heavy = "matplotlib tyro pydantic rich jinja2 numpy.testing roann.lab"
+    code = f"import sys, roann; print([m for m in {heavy.split()!r} if m in sys.modules])"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"
+
+
+def test_files_and_functions_stay_small():
+    long_files = [p for p in SOURCE.rglob("*.py") if len(p.read_text().splitlines()) > 400]
+    assert not long_files
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                first = node.body[1] if ast.get_docstring(node) and len(node.body) > 1 else node
+                length = node.end_lineno - first.lineno + 1
+                assert length <= 60, f"{path.name}:{node.lineno} {node.name} has {length} lines"
+
+
+def public(module):
+    for name in module.__all__:
+        value = getattr(module, name)
+        if inspect.isclass(value) or inspect.isfunction(value):
+            yield value
+
+
+MODULES = [
+    m.name
+    for m in pkgutil.walk_packages([str(SOURCE)], "roann.")
+    if m.name.split(".")[1] in ALLOWED and not m.name.endswith("_native")
+]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_docstring_examples_run(name):
+    import torch
+
+    module = importlib.import_module(name)
+    torch.manual_seed(0)
+    found = doctest.testmod(module, extraglobs={"torch": torch, "roann": roann})
+    assert found.failed == 0
+
+
+def test_public_names_have_examples():
+    """Every public class and function shows a runnable example."""
+    for value in {*public(roann), *public(roann.filters)} - {roann.filters.Filter}:
+        assert ">>>" in (value.__doc__ or ""), f"{value.__name__} has no example"
