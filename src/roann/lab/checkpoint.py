@@ -123,13 +123,19 @@ def load(path: Path) -> Checkpoint:
         raise CheckpointError(f"{path}: this checkpoint does not verify: {error}.") from error
 
 
-def newest(folder: Path) -> Checkpoint | None:
-    """The newest checkpoint that verifies; those that do not are set aside on the way."""
+def newest(folder: Path, touch: bool = True) -> Checkpoint | None:
+    """The newest checkpoint that verifies, or None.
+
+    Those that do not verify are set aside on the way, or left alone by a reader (`touch` false).
+    """
     for path in committed(folder):
         try:
             return load(path)
         except CheckpointError as error:
-            set_aside(path, str(error))
+            if touch:
+                set_aside(path, str(error))
+            else:
+                _log.warning("%s An older one is used.", error)
     return None
 
 

@@ -2,7 +2,7 @@
 
 A file has three tables, `[task]`, `[model]` and `[train]`; the first two have a `name` from a fixed
 table and the settings of that task or model. `[sweep]` may list values for any of their fields.
-This module imports neither torch nor pydantic until a file is read, so that help is instant.
+This module imports neither torch nor pydantic until a config is checked: help must be instant.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import tyro
 from annotated_types import Ge, Gt, Le
 
 MAX_FILE = 100_000  # bytes of an experiment file
@@ -83,7 +84,7 @@ class Train:
     stop_score: float | None = None
     stop_evals: _Some = 1
     max_seconds: _Seconds | None = None
-    seed: Annotated[int, Ge(0), Le(2**62)] = 0
+    seed: Annotated[int, Ge(0), Le(2**62), tyro.conf.arg(aliases=("--seed",))] = 0
     threads: Annotated[int, Ge(1), Le(1024)] = 1
     device: Literal["cpu", "cuda"] = "cpu"
 
@@ -154,8 +155,6 @@ def read_text(text: str) -> Tables:
     for name, table in tables.items():
         if not isinstance(table, dict):
             raise ConfigError(f"[{name}] must be a table, not {_shown(table)}.")
-        for key, value in table.items():
-            _plain(f"[{name}] {key}", value)
     return tables
 
 
@@ -164,6 +163,9 @@ def parse(tables: Mapping[str, Mapping[str, Any]]) -> Experiment:
     from roann.lab.models import MODELS
     from roann.lab.tasks import TASKS
 
+    for name in TABLES:
+        for key, value in tables.get(name, {}).items():
+            _plain(f"[{name}] {key}", value)
     task_name, task = _named("task", tables, {name: row.config for name, row in TASKS.items()})
     model_name, model = _named("model", tables, {name: row.config for name, row in MODELS.items()})
     train = _checked("train", Train, tables.get("train", {}))
@@ -209,7 +211,7 @@ def _known(what: str, given: Iterable[str], allowed: Iterable[str]) -> None:
 
 def _plain(where: str, value: object, depth: int = 0) -> None:
     """Refuse what strict JSON cannot say: dates, nan, inf, tables, huge integers."""
-    if isinstance(value, list) and depth < MAX_DEPTH:
+    if isinstance(value, list | tuple) and depth < MAX_DEPTH:
         for item in value:
             _plain(where, item, depth + 1)
     elif isinstance(value, float) and not math.isfinite(value):
@@ -227,8 +229,14 @@ def _shown(value: object) -> str:
 
 
 def _fields(settings: Any) -> dict[str, Any]:
-    values = {f.name: getattr(settings, f.name) for f in dataclasses.fields(settings)}
-    return {name: value for name, value in values.items() if value is not None}
+    values = {}
+    for field in dataclasses.fields(settings):
+        value = getattr(settings, field.name)
+        if value is not None:
+            values[field.name] = value
+        elif field.default is not None:
+            raise ConfigError(f"{field.name} cannot be none: TOML has no word for it.")
+    return values
 
 
 def to_toml(tables: Mapping[str, Mapping[str, Any]]) -> str:

@@ -22,10 +22,12 @@ from roann.diagnostics.spectrum import eigenvalues, log_singular_values
 from roann.diagnostics.systems import roa
 from roann.lab.models.base import Model, SequenceModel
 from roann.lab.tasks.base import Task
+from roann.lab.tasks.double_moon import WINDOW
 
 SEQUENCES = 4  # of the batch, for gradients; the spectrum is that of the first
 FACTORISATIONS = 1000  # beyond as many maps, successive Jacobians are multiplied plainly
 POINTS = 512  # of the gradient along time that are kept
+COLUMNS, ROWS = 61, 43  # of a decision surface
 _log = logging.getLogger(__name__)
 
 
@@ -37,7 +39,8 @@ def probe(task: Task, model: Model, seed: int) -> dict[str, Any]:
         values of ∂x_M/∂x_0; ``eigenvalues``: [real, imaginary] of the last step's Jacobian;
         ``gradient_by_step`` with ``gradient_at``: the norm of ∂ℓ/∂x_k and its k, for the loss ℓ at
         the last step; ``norm_W``: ‖W‖;
-        ``bound``: the finite interval of the theorems in natural logarithms, for roa networks.
+        ``bound``: the finite interval of the theorems in natural logarithms, for roa networks;
+        ``surface``: the answers over the paper's window, for a task in the plane.
         What cannot be measured (a state that is not finite) is left out, with a warning.
     """
     batch = next(iter(next(iter(task.evaluate_sets(seed, 0).values()))))
@@ -53,7 +56,7 @@ def probe(task: Task, model: Model, seed: int) -> dict[str, Any]:
         targets = targets.to(like)
     chain = _chain(twin)
     found: dict[str, Any] = {}
-    for measure in (_norms, _spectrum, _gradients):
+    for measure in (_norms, _spectrum, _gradients, _surface):
         try:
             found |= measure(task, twin, chain, inputs, targets)
         except (ValueError, RuntimeError) as error:
@@ -131,6 +134,26 @@ def _gradients(
     return {"gradient_at": at.tolist(), "gradient_by_step": _rounded(norms[at])}
 
 
-def _rounded(values: Tensor) -> list[float]:
-    """Six digits are all a figure can show."""
-    return [float(f"{value:.6g}") for value in values.tolist()]
+def _surface(
+    task: Task, model: Model, chain: nn.Module | None, inputs: Tensor, targets: Tensor
+) -> dict[str, Any]:
+    if task.readout != "none" or task.input_size != 2:
+        return {}
+    (left, right), (low, high) = WINDOW
+    x, y = torch.linspace(left, right, COLUMNS), torch.linspace(low, high, ROWS)
+    grid = torch.cartesian_prod(y, x).flip(-1).to(inputs)
+    with torch.no_grad():
+        values = model(grid)[:, 0].reshape(ROWS, COLUMNS)
+    batches = next(iter(task.evaluate_sets(0, 0).values()))
+    points = torch.cat([torch.cat([b.inputs, b.targets], -1) for b in batches])
+    surface = {
+        "extent": [left, right, low, high],
+        "values": [_rounded(row, 3) for row in values],
+        "points": [_rounded(point, 4) for point in points],
+    }
+    return {"surface": surface}
+
+
+def _rounded(values: Tensor, digits: int = 6) -> list[float]:
+    """As many digits as a figure can show."""
+    return [float(f"{value:.{digits}g}") for value in values.tolist()]

@@ -47,7 +47,7 @@ class Records:
     ) -> None:
         """Append one record; numbers JSON cannot say (nan, inf) become null."""
         record = {"kind": kind, "step": step, "epoch": epoch, "seconds": round(seconds, 3)}
-        line = json.dumps(_plain({**record, **values}), allow_nan=False, separators=(",", ":"))
+        line = json.dumps(plain({**record, **values}), allow_nan=False, separators=(",", ":"))
         self._pending += line.encode() + b"\n"
         if time.monotonic() - self._flushed >= FLUSH_SECONDS:
             self._flushed = time.monotonic()
@@ -115,11 +115,12 @@ def summary(
     }
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """A value JSON can say: numbers that are not finite become None."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     return value

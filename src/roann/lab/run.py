@@ -12,7 +12,7 @@ import os
 import platform
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -52,17 +52,20 @@ class Stop:
     """Notes SIGINT and SIGTERM; the handlers set a flag only, the loop looks at it.
 
     Args:
-        parent: stop too when the parent is no longer this process, because it died.
+        orphaned: stop also when this says that whoever wanted the run has died; asked now and then.
     """
 
-    def __init__(self, parent: int | None = None) -> None:
+    def __init__(self, orphaned: Callable[[], bool] | None = None) -> None:
         self.number = 0
-        self.parent = parent
+        self._orphaned = orphaned
+        self._ask = 0.0
 
     def poll(self) -> None:
         """Raise `InterruptedRun` if the run must stop."""
-        if self.parent is not None and os.getppid() != self.parent:
-            self.number = signal.SIGTERM
+        if self._orphaned is not None and time.monotonic() >= self._ask:
+            self._ask = time.monotonic() + 0.5
+            if self._orphaned():
+                self.number = signal.SIGTERM
         if self.number:
             raise InterruptedRun(self.number)
 

@@ -1,0 +1,169 @@
+"""What the verbs of the command line do: results to stdout, everything else to stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from roann.lab import checkpoint, cli, run, sweep
+from roann.lab.config import ConfigError, Experiment, parse, read_tables, to_toml
+from roann.lab.data import DataError
+from roann.lab.models.base import count_parameters
+from roann.lab.progress import printable, watcher
+from roann.lab.records import plain
+from roann.lab.train import unit_steps
+
+
+def perform(verb: Any, base: Experiment | None) -> int:
+    """Do what a parsed command line says; returns the exit code."""
+    if isinstance(verb, cli.Run):
+        return _run(verb, _experiment(verb, base))
+    if isinstance(verb, cli.Sweep):
+        return _sweep(verb, _experiment(verb, base))
+    if isinstance(verb, cli.Resume):
+        return _execute(verb, verb.directory, verb.checkpoint)
+    if isinstance(verb, cli.Probe):
+        return _probe(verb)
+    if isinstance(verb, cli.Report):
+        return _report(verb)
+    return _data(verb)
+
+
+def _experiment(verb: Any, base: Experiment | None) -> Experiment:
+    if base is None:
+        raise ConfigError(f"{verb.file}: the experiment file must be named before the flags.")
+    merged = Experiment(base.task_name, verb.task, base.model_name, verb.model, verb.train)
+    return parse(merged.tables())
+
+
+def _run(verb: cli.Run, experiment: Experiment) -> int:
+    folder = verb.out or verb.root / experiment.run_id(verb.file.stem)
+    if verb.print_config:
+        print(to_toml(experiment.tables()), end="")
+        return cli.OK
+    if verb.dry_run:
+        _say(verb, _plan(experiment, folder))
+        return cli.OK
+    run.prepare(folder, experiment)
+    return _execute(verb, folder, None)
+
+
+def _plan(experiment: Experiment, folder: Path) -> dict[str, Any]:
+    plan: dict[str, Any] = {
+        "directory": str(folder),
+        "task": experiment.task_name,
+        "model": experiment.model_name,
+        "seed": experiment.train.seed,
+        "length": f"{experiment.train.length} {experiment.train.unit}s",
+    }
+    try:
+        task, model = run.build(experiment)
+    except DataError as error:
+        return plan | {"missing": str(error)}
+    steps = experiment.train.length * unit_steps(experiment.train, task)
+    return plan | {"steps": steps, "parameters": count_parameters(model)}
+
+
+def _execute(verb: Any, folder: Path, step: int | None) -> int:
+    stop = run.Stop()
+    with stop.listening():
+        result = run.execute(folder, stop, watcher(verb.quiet), step)
+    _say(verb, {"directory": str(folder)} | result, _summary(folder, result))
+    return cli.DIVERGED if result["status"] == "diverged" else cli.OK
+
+
+def _summary(folder: Path, result: dict[str, Any]) -> str:
+    primary, trivial = result["primary"], result["trivial"][result["primary"]]
+    head = f"{result['status']} after {result['steps']} steps ({result['seconds']:.0f} s)"
+    lines = [f"{folder}: {head}: {result['cause']}"]
+    for name, best in result["best"].items():
+        final = result["final"][name].get(primary)
+        values = f"{_number(final)}, best {_number(best.get(primary))} at step {best.get('step')}"
+        lines.append(f"  {name} {primary}: {values} (trivial {trivial:.4g})")
+    return "\n".join(lines)
+
+
+def _sweep(verb: cli.Sweep, experiment: Experiment) -> int:
+    axes = sweep.axes(read_tables(verb.file).get("sweep", {}), verb.grid, verb.seeds)
+    cells = sweep.expand(experiment, axes, verb.root, verb.file.stem)
+    if verb.dry_run:
+        _say(verb, {"directories": [str(folder) for folder in cells]}, "\n".join(map(str, cells)))
+        return cli.OK
+    stop = run.Stop()
+    with stop.listening():
+        table = sweep.run_all(cells, verb.jobs, stop, verb.quiet)
+    lines = [f"{status:>10}  {folder}" for folder, status in table.items()]
+    _say(
+        verb, {"runs": {str(folder): status for folder, status in table.items()}}, "\n".join(lines)
+    )
+    stop.poll()
+    return cli.OK if all(s in sweep.ENDED for s in table.values()) else cli.INTERRUPTED
+
+
+def _probe(verb: cli.Probe) -> int:
+    from roann.lab.probe import probe
+
+    experiment = parse(read_tables(verb.directory / run.CONFIG))
+    run.set_up(experiment.train.threads, experiment.train.seed)
+    task, model = run.build(experiment)
+    places = verb.directory / run.CHECKPOINTS
+    if verb.checkpoint is not None:
+        found = checkpoint.named(places, verb.checkpoint)
+    elif (newest := checkpoint.newest(places, touch=False)) is not None:
+        found = newest
+    else:
+        raise checkpoint.CheckpointError(f"{places}: there is no checkpoint that verifies.")
+    checkpoint.unpack(found.tensors, model, None)
+    measured = {"step": found.step} | probe(task, model, experiment.train.seed)
+    _say(verb, measured, "\n".join(_probe_lines(measured)))
+    return cli.OK
+
+
+def _probe_lines(found: dict[str, Any]) -> list[str]:
+    lines = [f"step {found['step']}"]
+    if "sigma" in found:
+        over = f" over {found['maps']} maps" if "maps" in found else ""
+        low, high = found["sigma"][-1], found["sigma"][0]
+        lines.append(f"log singular values{over}: {low:.4g} to {high:.4g}")
+    if "gradient_by_step" in found:
+        first, last = found["gradient_by_step"][0], found["gradient_by_step"][-1]
+        lines.append(f"gradient norm: {first:.4g} at the first state, {last:.4g} at the last")
+    if "norm_W" in found:
+        lines.append(f"norm of W: {found['norm_W']:.4g}")
+    if "bound" in found:
+        bound = found["bound"]
+        says = "says nothing" if bound["vacuous"] else "says something"
+        lines.append(f"bound (log): {bound['lower']:.4g} to {bound['upper']:.4g}, {says}")
+    return lines
+
+
+def _report(verb: cli.Report) -> int:
+    from roann.lab.report import write_report
+
+    write_report(list(verb.directories), verb.out)
+    _say(verb, {"report": str(verb.out)}, str(verb.out))
+    return cli.OK
+
+
+def _data(verb: cli.Data) -> int:
+    from roann.lab.data import fetch_mnist
+
+    folder = fetch_mnist(verb.data_dir, verb.source)
+    _say(verb, {"directory": str(folder)}, f"{verb.name} is in {folder}")
+    return cli.OK
+
+
+def _say(verb: Any, value: dict[str, Any], text: str | None = None) -> None:
+    """The result, on stdout."""
+    if verb.json:
+        print(json.dumps(plain(value), indent=1, allow_nan=False))
+    else:
+        shown = text if text is not None else "\n".join(f"{k}: {v}" for k, v in value.items())
+        print(printable(shown))
+    sys.stdout.flush()
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"

@@ -1,0 +1,187 @@
+"""A grid of runs, each in a directory named by its config, in a few local processes.
+
+The grid is the list of directories, so it needs no memory of its own: whatever is stopped, and
+however, the same command looks at the directories and does what is left. One process per run, so
+that a crash costs one run; the lock of a directory keeps two sweeps from running the same one.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import multiprocessing
+import os
+import signal
+import sys
+import time
+import tomllib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from multiprocessing.connection import wait
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+from typing import Any
+
+from roann.lab.checkpoint import BusyError
+from roann.lab.config import ConfigError, Experiment, parse
+from roann.lab.progress import log_to_file
+from roann.lab.run import LOG, METRICS, InterruptedRun, Stop, execute, prepare, result_of
+
+ENDED = ("finished", "diverged")
+MAX_CELLS, MAX_JOBS = 10_000, 256
+ATTEMPTS = 3  # at a run whose process was killed
+NEWS_SECONDS = 30.0
+_BUSY, _INTERRUPTED, _FAILED = 40, 41, 42  # exit codes of the processes
+_log = logging.getLogger(__name__)
+
+Axes = dict[str, list[Any]]
+
+
+def axes(table: Mapping[str, Any], grid: Iterable[str], seeds: Sequence[int]) -> Axes:
+    """The fields to vary and their values, from `[sweep]`, `--grid` and `--seeds`; later ones win.
+
+    Example:
+        >>> axes({"model": {"rho": [1.0, 3.0]}}, ["train.lr=0.1,0.5"], [0, 1])
+        {'model.rho': [1.0, 3.0], 'train.lr': [0.1, 0.5], 'train.seed': [0, 1]}
+    """
+    found: Axes = {}
+    for key, values in table.items():
+        # TOML reads train.lr = [...] as a table in a table, and "train.lr" = [...] as a key.
+        inner = values.items() if isinstance(values, dict) else [(None, values)]
+        for field, items in inner:
+            found[key if field is None else f"{key}.{field}"] = items
+    for word in grid:
+        name, equals, text = word.partition("=")
+        if not equals:
+            raise ConfigError(f"--grid {word!r}: write FIELD=VALUE,VALUE, as in train.lr=0.1,0.5.")
+        found[name.strip()] = _values(text)
+    if seeds:
+        found["train.seed"] = list(seeds)
+    for name, values in found.items():
+        if not isinstance(values, list) or not values:
+            raise ConfigError(f"[sweep] {name} must be a list of values, not {values!r}.")
+    return found
+
+
+def _values(text: str) -> list[Any]:
+    parts = [text] if text.lstrip().startswith("[") else text.split(",")
+    values = []
+    for part in parts:
+        try:
+            values.append(tomllib.loads(f"value = {part}")["value"])
+        except (ValueError, RecursionError):
+            values.append(part.strip())
+    return values[0] if len(parts) == 1 and isinstance(values[0], list) else values
+
+
+def expand(experiment: Experiment, over: Axes, root: Path, name: str) -> dict[Path, Experiment]:
+    """Every combination of values, checked, by the directory of its run; nothing is written."""
+    cells = 1
+    for values in over.values():
+        cells *= len(values)
+    if cells > MAX_CELLS:
+        raise ConfigError(f"the grid has {cells} runs; at most {MAX_CELLS} are allowed.")
+    runs = {}
+    for choice in itertools.product(*over.values()):
+        tables, words = experiment.tables(), [name]
+        for field, value in zip(over, choice, strict=True):
+            table, dot, key = field.partition(".")
+            if not dot or table not in tables:
+                raise ConfigError(f"[sweep] {field!r}: write TABLE.FIELD, as in train.lr.")
+            tables[table][key] = value
+            words += [] if field == "train.seed" else [key, str(value)]
+        cell = parse(tables)
+        runs[root / cell.run_id("-".join(words))] = cell
+    return runs
+
+
+def run_all(
+    cells: Mapping[Path, Experiment], jobs: int, stop: Stop, quiet: bool = False
+) -> dict[Path, str]:
+    """Run what has not ended, `jobs` at a time; returns the status of every run.
+
+    A status is "finished" or "diverged", or, for runs to come back to, "interrupted", "busy" (in
+    another process), "failed" (see its run.log) or "killed" (`ATTEMPTS` times).
+    """
+    if not 1 <= jobs <= MAX_JOBS:
+        raise ConfigError(f"--jobs must be from 1 to {MAX_JOBS}, not {jobs}.")
+    for folder, experiment in cells.items():
+        prepare(folder, experiment)
+    # A server that has imported torch once and forks for every run.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["roann.lab.run"])
+    waiting = [folder for folder in cells if result_of(folder) is None]
+    _log.info("%d runs, %d to do.", len(cells), len(waiting))
+    running: dict[ForkServerProcess, Path] = {}
+    statuses: dict[Path, str] = {}
+    kills: Counter[Path] = Counter()
+    news = time.monotonic() + NEWS_SECONDS
+    while waiting or running:
+        if stop.number:
+            waiting.clear()
+            for process in running:
+                os.kill(_pid(process), signal.SIGTERM)
+        while waiting and len(running) < jobs:
+            folder = waiting.pop(0)
+            process = context.Process(target=_work, args=(folder,))
+            process.start()
+            running[process] = folder
+        wait([process.sentinel for process in running], timeout=0.5)
+        for process in [p for p in running if not p.is_alive()]:
+            folder = running.pop(process)
+            statuses[folder] = _status(folder, process.exitcode)
+            kills[folder] += statuses[folder] == "killed"
+            if statuses[folder] == "killed" and kills[folder] < ATTEMPTS and not stop.number:
+                waiting.append(folder)
+            left = len(waiting) + len(running)
+            _log.info("%s: %s; %d to go.", folder.name, statuses[folder], left)
+        if not quiet and time.monotonic() >= news:
+            news = time.monotonic() + NEWS_SECONDS
+            steps = [f"{f.name} at step {last_step(f)}" for f in running.values()]
+            _log.info("running: %s.", ", ".join(steps))
+    return {folder: _status(folder, None, statuses.get(folder)) for folder in cells}
+
+
+def _pid(process: ForkServerProcess) -> int:
+    assert process.pid is not None  # it was started
+    return process.pid
+
+
+def _status(folder: Path, code: int | None, known: str | None = None) -> str:
+    result = result_of(folder)
+    if result is not None:
+        return str(result["status"])
+    names = {_BUSY: "busy", _INTERRUPTED: "interrupted", _FAILED: "failed"}
+    return known or ("interrupted" if code is None else names.get(code, "killed"))
+
+
+def last_step(folder: Path) -> int:
+    """The step of a run's last record, 0 if it has none."""
+    try:
+        with open(folder / METRICS, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - 100_000))
+            lines = file.read().split(b"\n")
+        return int(json.loads(lines[-2])["step"])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def _work(folder: Path) -> None:
+    """The whole life of one process: one run."""
+    parent = multiprocessing.parent_process()
+    stop = Stop(orphaned=None if parent is None else lambda: not parent.is_alive())
+    logging.getLogger("roann").setLevel(logging.INFO)
+    with stop.listening():
+        try:
+            execute(folder, stop)
+        except BusyError:
+            sys.exit(_BUSY)
+        except InterruptedRun:
+            sys.exit(_INTERRUPTED)
+        except Exception as error:
+            log = log_to_file(folder / LOG)
+            logging.getLogger("roann").exception("the run failed")
+            log.close()
+            print(f"roann: {folder}: {error}", file=sys.stderr)
+            sys.exit(_FAILED)
