@@ -133,7 +133,7 @@ def _curve_caption(goal: Goal, arms: dict[str, list[Curve]], score: str, x: str)
     for label, curves in arms.items():
         best = best_point(curves, _better(score))
         if best is not None:
-            facts.append(f"{label} {score_text(score, best[2])} at {x} {best[1]:g}")
+            facts.append(f"{label}: {score_text(score, best[2])} at {x} {best[1]:g}")
     words = [
         "Thin lines: every seed. Thick: their median. ★ the best point, × where a run diverged."
     ]
@@ -188,7 +188,7 @@ def _gradients(section: Section, arms: Sequence[Arm]) -> Exhibit | None:
     }
     times = {label: probe["gradient_at"] for label, probe in probes.items()}
     facts = [
-        f"{label} {number_text(values[0] / values[-1])}"
+        f"{label}: {number_text(values[0] / values[-1])}"
         for label, values in norms.items()
         if values and values[-1] > 0
     ]
@@ -206,7 +206,7 @@ def _steps(probes: dict[str, dict[str, Any]]) -> str:
     steps = {label: probe["step"] for label, probe in probes.items()}
     if len(set(steps.values())) == 1:
         return str(next(iter(steps.values())))
-    return ", ".join(f"{label} {step}" for label, step in steps.items())
+    return ", ".join(f"{label}: {step}" for label, step in steps.items())
 
 
 def _clouds(section: Section, arms: Sequence[Arm]) -> Exhibit | None:

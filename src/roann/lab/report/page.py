@@ -290,17 +290,19 @@ def _counted(number: int, noun: str) -> str:
 def duration(seconds: float) -> str:
     """A length of time for people.
 
+    Its spaces do not break.
+
     Example:
-        >>> duration(4.21), duration(200), duration(7500)
-        ('4.21 s', '3 min 20 s', '2 h 05 min')
+        >>> [duration(s).replace("\\xa0", " ") for s in (4.21, 200, 7500)]
+        ['4.21 s', '3 min 20 s', '2 h 05 min']
     """
     if seconds < 59.5:
-        return f"{number_text(seconds)} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest:02} s"
-    hours, minutes = divmod(round(seconds / 60), 60)
-    return f"{hours} h {minutes:02} min"
+        text = f"{number_text(seconds)} s"
+    elif seconds < 3599.5:
+        text = "{} min {:02} s".format(*divmod(round(seconds), 60))
+    else:
+        text = "{} h {:02} min".format(*divmod(round(seconds / 60), 60))
+    return text.replace(" ", "\xa0")
 
 
 def _ring(size: int = 72, alpha: float = 0.06) -> str:

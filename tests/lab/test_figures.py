@@ -1,0 +1,398 @@
+"""Figures: the data they draw, their scales and labels, and that they are the same every time."""
+
+from __future__ import annotations
+
+import ast
+import math
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+import roann.lab.figures as figures_package
+from roann.lab.figures import (
+    Cloud,
+    Curve,
+    Panel,
+    RhoPoint,
+    Surface,
+    Timing,
+    ablation_panels,
+    bench_ratios,
+    best_point,
+    curve_of,
+    decision_surfaces,
+    digit_sequence,
+    eigenvalues,
+    gradient_along_time,
+    inline_svg,
+    label_text,
+    learning_curves,
+    looks,
+    median_curve,
+    number_text,
+    psmnist_accuracy,
+    save,
+    score_against_rho,
+    singular_values,
+    svg_bytes,
+    thinned,
+)
+
+THREE = [
+    Curve(0, [100, 200, 300], [0.1, 0.01, 0.004]),
+    Curve(1, [100, 200, 300], [0.2, 0.05, 0.001]),
+    Curve(2, [100, 200], [0.15, 0.16], diverged=True),
+]
+
+
+def line_at(figure: Figure, label: str) -> Line2D:
+    """The line whose label begins so."""
+    lines = [line for axes in figure.axes for line in axes.get_lines()]
+    found = [line for line in lines if str(line.get_label()).startswith(label)]
+    assert len(found) == 1, [str(line.get_label()) for line in lines]
+    return found[0]
+
+
+def legend_texts(figure: Figure) -> list[str]:
+    legends = [axes.get_legend() for axes in figure.axes] + list(figure.legends)
+    return [text.get_text() for legend in legends if legend for text in legend.get_texts()]
+
+
+def test_curve_takes_the_wanted_finite_values_and_the_later_of_two():
+    records = [
+        {"kind": "train", "step": 1, "mse": 9.0},
+        {"kind": "eval", "set": "test", "step": 20, "mse": 0.5},
+        {"kind": "eval", "set": "validation", "step": 10, "mse": 7.0},
+        {"kind": "eval", "set": "test", "step": 10, "mse": 0.9},
+        {"kind": "eval", "set": "test", "step": 20, "mse": 0.4},
+        {"kind": "eval", "set": "test", "step": 30, "mse": None},
+        {"kind": "eval", "set": "test", "step": 40, "mse": math.nan},
+        {"kind": "eval", "set": "test", "step": None, "mse": 0.1},
+    ]
+    assert curve_of(records, "mse", set="test", seed=3) == Curve(3, [10, 20], [0.9, 0.4])
+    assert curve_of(records, "mse", kind="train").y == [9.0]
+    assert curve_of(records, "absent").x == []
+
+
+def test_median_counts_a_diverged_seed_as_the_worst():
+    xs, ys = median_curve(THREE, "lower")
+    assert xs == [100, 200, 300]
+    assert ys == [0.15, 0.05, 0.004]
+    higher = [curve._replace(y=[1 - y for y in curve.y]) for curve in THREE]
+    assert median_curve(higher, "higher")[1] == pytest.approx([0.85, 0.95, 0.996])
+
+
+def test_median_stops_where_a_seed_is_missing_or_most_have_diverged():
+    running = [Curve(0, [1, 2], [1.0, 2.0]), Curve(1, [1], [3.0])]
+    assert median_curve(running, "lower") == ([1], [2.0])
+    lost = [Curve(0, [1, 2], [1.0, 2.0]), Curve(1, [1], [3.0], True), Curve(2, [1], [4.0], True)]
+    assert median_curve(lost, "lower") == ([1], [3.0])
+    assert median_curve([], "lower") == ([], [])
+
+
+def test_best_point_is_the_earliest_best_of_any_seed():
+    assert best_point(THREE, "lower") == (1, 300, 0.001)
+    assert best_point(THREE, "higher") == (1, 100, 0.2)
+    flat = [Curve(5, [1, 2], [0.0, 0.0])]
+    assert best_point(flat, "lower") == (5, 1, 0.0)
+    assert best_point([Curve(0, [], [])], "lower") is None
+
+
+def test_thinning_keeps_the_ends_and_medians():
+    curve = Curve(0, [float(k) for k in range(1, 1001)], [float(k % 10) for k in range(1000)])
+    thin = thinned(curve, most=100)
+    assert len(thin.x) == 100
+    assert thin.x[-1] == 1000
+    assert set(thin.y) == {4.5}
+    assert thinned(thin, most=100) is thin
+
+
+def test_learning_curves_draw_every_seed_the_median_the_best_and_the_trivial_score():
+    figure = learning_curves({"roa-rnn": THREE}, ylabel="mse", trivial=1 / 6, log=True)
+    axes = figure.axes[0]
+    assert axes.get_yscale() == "log"
+    assert axes.get_xlabel() == "training step"
+    drawn = [(list(line.get_xdata()), list(line.get_ydata())) for line in axes.get_lines()]
+    for curve in THREE:
+        assert (curve.x, curve.y) in drawn
+    median = line_at(figure, "roa-rnn (3 seeds)")
+    assert list(median.get_ydata()) == [0.15, 0.05, 0.004]
+    assert median.get_linewidth() > 2 * axes.get_lines()[0].get_linewidth()
+    stars = [line for line in axes.get_lines() if line.get_marker() == "*"]
+    assert [(s.get_xdata()[0], s.get_ydata()[0]) for s in stars] == [(300, 0.001)]
+    crosses = [line for line in axes.get_lines() if line.get_marker() == "x"]
+    assert [(c.get_xdata()[0], c.get_ydata()[0]) for c in crosses] == [(200, 0.16)]
+    level = [line for line in axes.get_lines() if line.get_linestyle() == "--"]
+    assert [line.get_ydata()[0] for line in level] == [1 / 6]
+    assert [text.get_text() for text in axes.texts] == ["trivial 0.167"]
+
+
+def test_log_axis_leaves_out_what_it_cannot_draw():
+    figure = learning_curves({"a": [Curve(0, [1, 2, 3], [1.0, 0.0, 0.5])]}, ylabel="y", log=True)
+    assert list(figure.axes[0].get_lines()[0].get_ydata()) == [1.0, 0.5]
+
+
+def test_percent_axis():
+    arms = {"a": [Curve(0, [1, 2], [0.1, 0.95])]}
+    figure = learning_curves(arms, ylabel="accuracy", better="higher", trivial=0.125, percent=True)
+    formatter = figure.axes[0].yaxis.get_major_formatter()
+    assert formatter(0.975, 0) == "97.5 %"
+    assert figure.axes[0].texts[0].get_text() == "trivial 12.5 %"
+
+
+def test_looks_differ_without_colour_too():
+    made = looks([f"system {k}" for k in range(28)])
+    assert len(set(made.values())) == 28
+    first = list(made.values())[:7]
+    assert len({look.color for look in first}) == 7
+    assert len({(str(look.dash), look.marker) for look in first}) == 7
+
+
+def test_known_systems_keep_their_colours_whoever_else_is_there():
+    made = looks(["newcomer", "lstm", "roa-rnn", "roa-rnn, identity", "vanilla-rnn"])
+    assert made["roa-rnn"].color == "#d55e00"
+    assert made["lstm"].color == "#009e73"
+    assert made["vanilla-rnn"].color == "#0072b2"
+    assert made["roa-rnn, identity"].color == "#cc79a7"
+    assert len({look.color for look in made.values()}) == 5
+
+
+def test_singular_values_draw_every_value_inside_its_interval():
+    clouds = [Cloud(10, [0.1, -0.2], -1.0, 0.5), Cloud(100, [0.3, -math.inf], -1.2, 0.6)]
+    figure = singular_values({"roa-fnn": clouds})
+    axes = figure.axes[0]
+    heights = np.asarray(line_at(figure, "roa-fnn (1 more are 0)").get_ydata(), dtype=float)
+    assert set(heights[np.isfinite(heights)]) == {0.1, -0.2, 0.3}
+    assert axes.get_xscale() == "log"
+    assert axes.get_yscale() == "linear"
+    band = axes.collections[0].get_paths()[0].vertices
+    assert {(10.0, -1.0), (10.0, 0.5), (100.0, -1.2), (100.0, 0.6)} <= set(map(tuple, band))
+    assert "roa-fnn: interval of the theorem" in legend_texts(figure)
+
+
+def test_a_vacuous_interval_is_outlined_and_not_filled():
+    cloud = Cloud(5, [0.0], -80.0, 80.0, vacuous=True)
+    figure = singular_values({"roa-rnn": [cloud]}, xlog=False, xlabel="training step")
+    assert not figure.axes[0].collections
+    assert figure.axes[0].get_yscale() == "symlog"
+    assert "roa-rnn: interval, vacuous" in legend_texts(figure)
+
+
+def test_an_interval_without_lower_end_draws_the_upper_one_alone():
+    figure = singular_values({"a": [Cloud(1, [0.0], None, 2.0), Cloud(2, [0.0], None, 3.0)]})
+    ends = [line for line in figure.axes[0].get_lines() if line.get_marker() == "_"]
+    heights = [np.asarray(line.get_ydata(), dtype=float) for line in ends]
+    assert np.isnan(heights[0]).all()
+    assert list(heights[1]) == [2.0, 3.0]
+
+
+def test_eigenvalues_stand_beside_the_unit_circle():
+    ring = [[0.9, 0.1], [-0.5, 0.8]]
+    figure = eigenvalues({"qr": ring, "identity": [[1.0, 0.0]]}, radii={"qr": 0.95})
+    left, right = figure.axes
+    assert list(left.get_lines()[0].get_xydata().tolist()) == ring
+    assert [patch.get_radius() for patch in left.patches] == [1.0, 0.95]
+    assert [patch.get_radius() for patch in right.patches] == [1.0]
+    assert left.get_xlim() == right.get_xlim() == left.get_ylim()
+    assert left.get_aspect() == 1.0
+    assert left.get_title(loc="left") == "qr"
+
+
+def test_gradient_along_time_is_logarithmic_and_counts_zeros():
+    figure = gradient_along_time(
+        {"roa-rnn": [1.0, 1.1, 0.9], "vanilla-rnn": [0.0, 0.0, 1e-30]},
+        times={"roa-rnn": [0, 200, 400]},
+    )
+    assert figure.axes[0].get_yscale() == "log"
+    flat = line_at(figure, "roa-rnn")
+    assert list(flat.get_xdata()) == [0, 200, 400]
+    assert list(flat.get_ydata()) == [1.0, 1.1, 0.9]
+    falling = line_at(figure, "vanilla-rnn (0 at 2 of 3)")
+    assert list(falling.get_xydata()[0]) == [3, 1e-30]
+
+
+def test_decision_surface_shows_values_boundary_and_points():
+    values = [[-1.0, -0.5], [0.5, 1.0]]
+    points = [[0.0, 0.0, -1], [1.0, 1.0, 1], [2.0, 2.0, 1]]
+    surface = Surface((-20, 30, -15, 20), values, points)
+    figure = decision_surfaces({"roa-fnn": surface})
+    axes = figure.axes[0]
+    image = axes.get_images()[0]
+    assert image.get_array().tolist() == values
+    assert image.origin == "lower"
+    assert list(image.get_extent()) == [-20, 30, -15, 20]
+    assert [len(line.get_xdata()) for line in axes.get_lines()] == [1, 2]
+    assert any(collection.get_paths() for collection in axes.collections)
+    never = decision_surfaces({"fnn": surface._replace(values=[[0.5, 0.5], [0.5, 1.0]])})
+    assert not never.axes[0].collections
+
+
+def test_digit_sequence_shows_pixel_p_of_t_at_time_t():
+    image = (np.arange(784).reshape(28, 28) / 783).tolist()
+    order = np.random.RandomState(0).permutation(784)
+    figure = digit_sequence(image, order.tolist())
+    whole, reading, permuted = [axes.get_images()[0].get_array() for axes in figure.axes]
+    assert whole.tolist() == image
+    assert reading.reshape(-1).tolist() == np.asarray(image).reshape(-1).tolist()
+    assert (permuted.reshape(-1) * 783).round().astype(int).tolist() == order.tolist()
+    with pytest.raises(ValueError, match="permutation must hold every index from 0 to 783 once"):
+        digit_sequence(image, [0] * 784)
+
+
+def test_psmnist_has_the_papers_lines_and_the_linear_one():
+    arms = {f"N = {n}": [Curve(0, [1, 2], [0.94, best])] for n, best in
+            ((178, 0.97), (256, 0.978), (512, 0.982))}  # fmt: skip
+    published = {"N = 178": 0.9724, "N = 256": 0.9788, "N = 512": 0.9825}
+    figure = psmnist_accuracy(arms, published=published, linear=0.9265)
+    axes = figure.axes[0]
+    level = {line.get_ydata()[0]: line for line in axes.get_lines() if len(line.get_xdata()) == 2
+             and line.get_xdata()[0] == 0 and line.get_xdata()[1] == 1}  # fmt: skip
+    assert set(level) == {0.9265, 0.9724, 0.9788, 0.9825}
+    assert level[0.9788].get_color() == line_at(figure, "N = 256").get_color()
+    assert [text.get_text() for text in axes.texts] == [
+        "linear softmax 92.65 %", "paper 97.24 %", "paper 97.88 %", "paper 98.25 %",
+    ]  # fmt: skip
+    heights = [text.xyann[1] for text in axes.texts]
+    gaps = np.diff(heights)
+    assert (gaps > 0.05 * np.diff(axes.get_ylim())).all()
+
+
+def test_ablation_keeps_one_look_per_arm_in_all_panels():
+    curves = [Curve(0, [1, 2], [0.5, 0.4])]
+    figure = ablation_panels(
+        {
+            "adding": Panel({"qr": curves, "identity": curves}, "mse", trivial=1 / 6, log=True),
+            "psMNIST": Panel({"identity": curves}, "accuracy", "higher", "epoch", percent=True),
+        }
+    )
+    left, right = figure.axes
+    assert left.get_yscale() == "log"
+    assert right.get_yscale() == "linear"
+    assert right.get_xlabel() == "epoch"
+    colors = [
+        [line.get_color() for line in axes.get_lines() if line.get_label() == "identity"]
+        for axes in (left, right)
+    ]
+    assert colors == [["#cc79a7"], ["#cc79a7"]]
+    assert legend_texts(figure) == ["qr", "identity"]
+
+
+def test_score_against_rho_has_medians_marks_and_the_papers_rho():
+    points = [RhoPoint(0.005, 0, 1e-4), RhoPoint(0.005, 1, 3e-4), RhoPoint(1.0, 0, 0.1),
+              RhoPoint(50.0, 0, None)]  # fmt: skip
+    figure = score_against_rho(
+        {"roa-rnn": points}, ylabel="mse", trivial=1 / 6, log=True, marked=1 / 200
+    )
+    axes = figure.axes[0]
+    assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
+    medians = next(line for line in axes.get_lines() if line.get_label() == "roa-rnn")
+    assert list(medians.get_xdata()) == [0.005, 1.0]
+    assert list(medians.get_ydata()) == pytest.approx([2e-4, 0.1])
+    assert list(line_at(figure, "roa-rnn: diverged").get_xdata()) == [50.0]
+    marks = [line for line in axes.get_lines() if line.get_linestyle() == ":"]
+    assert [line.get_xdata()[0] for line in marks] == [1 / 200]
+
+
+def test_bench_bars_reach_from_one_to_the_ratio():
+    timings = [Timing("fast", 1.0, 5.3), Timing("slow", 2.0, 1.0)]
+    figure = bench_ratios(timings, other="torch.nn.RNN")
+    axes = figure.axes[0]
+    bars = [(bar.get_x(), bar.get_x() + bar.get_width(), bar.get_hatch()) for bar in axes.patches]
+    assert bars == [(1.0, pytest.approx(5.3), None), (1.0, pytest.approx(0.5), "///")]
+    assert [text.get_text() for text in axes.texts] == ["5.3×", "0.5×"]
+    assert [tick.get_text() for tick in axes.get_yticklabels()] == ["fast", "slow"]
+    assert axes.get_xlabel() == "times faster than torch.nn.RNN"
+    assert axes.get_xscale() == "log"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.0, "0"), (1 / 6, "0.167"), (1.0, "1"), (4.96e-5, "4.96·10⁻⁵"), (1e-5, "10⁻⁵"),
+     (-1e5, "−10⁵"), (-0.5, "−0.5"), (9.999e-4, "0.001"), (1234.0, "1234"), (math.inf, "∞"),
+     (math.nan, "not a number")],
+)  # fmt: skip
+def test_numbers_are_written_as_people_write_them(value: float, text: str):
+    assert number_text(value) == text
+
+
+def test_svg_is_the_same_every_time_and_carries_no_date():
+    made = [svg_bytes(learning_curves({"a": THREE}, ylabel="y", log=True)) for _ in range(2)]
+    assert made[0] == made[1]
+    figure = learning_curves({"a": THREE}, ylabel="y", log=True)
+    assert svg_bytes(figure) == svg_bytes(figure) == made[0]
+    assert b"dc:date" not in made[0]
+
+
+def test_the_users_own_style_changes_nothing():
+    import matplotlib as mpl
+
+    plain = svg_bytes(learning_curves({"a": THREE}, ylabel="y"))
+    with mpl.rc_context({"lines.linewidth": 9, "svg.fonttype": "path", "font.size": 30}):
+        assert svg_bytes(learning_curves({"a": THREE}, ylabel="y")) == plain
+
+
+def test_inline_svg_shares_a_page_and_follows_its_colours():
+    text = inline_svg(learning_curves({"roa-rnn": THREE}, ylabel="y"), "f7", 'a "caption" <b>')
+    root = ET.fromstring(text)
+    assert root.tag == "svg"
+    assert root.get("role") == "img"
+    assert root.get("aria-label") == 'a "caption" <b>'
+    assert "http" not in text
+    assert "<style" not in text
+    ids = [element.get("id") for element in root.iter() if element.get("id")]
+    assert ids
+    assert len(ids) == len(set(ids))
+    assert all(name.startswith("f7-") for name in ids)
+    references = [value[1:] for e in root.iter() for key, value in e.attrib.items()
+                  if key == "href" and value.startswith("#")]  # fmt: skip
+    assert references
+    assert set(references) <= set(ids)
+    assert "var(--vermillion, #d55e00)" in text
+    assert "var(--ink, #1d2126)" in text
+
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "$\\frac{",
+    "_hidden",
+    "\x1b[31m\u202egnp.exe\x00",
+    "漢字 🦊",
+    "x" * 500,
+    "",
+    'id="x" url(#y) #d55e00 &amp;',
+]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_labels_are_drawn_as_text(name: str):
+    figure = learning_curves({name: THREE[:1]}, ylabel=name, title=name)
+    text = inline_svg(figure, "f1", name)
+    root = ET.fromstring(text)
+    assert {e.tag for e in root.iter()} <= {"svg", "g", "path", "defs", "use", "text", "clipPath",
+                                             "rect"}  # fmt: skip
+    shown = label_text(name)
+    assert legend_texts(figure) == [shown]
+    assert shown in ["".join(e.itertext()) for e in root.iter("text")]
+    assert not any(ord(c) < 32 or c == "\u202e" for c in shown)
+    assert len(shown) <= 50
+
+
+def test_save_writes_svg_and_png_and_names_what_it_cannot(tmp_path: Path):
+    figure = learning_curves({"a": THREE}, ylabel="y")
+    assert save(figure, tmp_path / "a.svg").read_bytes() == svg_bytes(figure)
+    assert save(figure, tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(ValueError, match=r"path must end in \.svg or \.png, got 'a\.bmp'"):
+        save(figure, tmp_path / "a.bmp")
+
+
+def test_figures_import_neither_torch_nor_pyplot():
+    folder = Path(figures_package.__file__).parent
+    for path in folder.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert not any(n.split(".")[0] == "torch" or "pyplot" in n for n in names), path.name
