@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from roann import _checks
-from roann.kernels import fused, reference
+from roann.kernels import fused, native, reference
 from roann.kernels.activations import ACTIVATIONS
 from roann.kernels.linear import Dense, Linear
 from roann.kernels.memory import MEMORIES
@@ -223,4 +223,16 @@ def _plain(p: Problem, backend: str) -> bool:
 
 
 def _kernel(p: Problem, backend: str) -> Kernel:
+    square = p.W.shape[-1] == p.W.shape[-2]
+    if backend == "native" and not native.available():
+        _checks.fail(
+            "backend", "a kernel that can run here", "'native'", native.why_not(), RuntimeError
+        )
+    if backend == "native" and square and not native.supports(p):
+        what = f"{p.W.dtype} on {p.W.device}"
+        _checks.fail(
+            "backend", "float32 or float64 on the CPU for 'native'", what, error=RuntimeError
+        )
+    if backend in ("auto", "native") and square and native.available() and native.supports(p):
+        return native
     return fused

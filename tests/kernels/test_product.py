@@ -7,7 +7,7 @@ import torch
 
 from roann import filters
 from roann.functional import roa_scan
-from roann.kernels import reference
+from roann.kernels import native, reference
 from roann.kernels.activations import ACTIVATIONS
 from roann.kernels.fused import preactivations
 from roann.kernels.memory import MEMORIES
@@ -20,7 +20,7 @@ ALPHAS = ("scalar", "vector")
 KINDS = list(itertools.product(filters.FILTERS, ACTIVATIONS, (True, False), ALPHAS))
 # At T = 1 there is no contraction to undo a step by: the reversible mode says so, rightly.
 pytestmark = pytest.mark.filterwarnings("ignore::roann.kernels.memory.DriftWarning")
-BACKENDS = ("fused",)
+BACKENDS = ("fused", "native") if native.available() else ("fused",)
 
 
 def case(name, phi, bias, alpha, T, B, seed):

@@ -9,12 +9,13 @@ from torch.autograd import gradcheck, gradgradcheck
 
 from roann import filters
 from roann.functional import roa_scan, roa_step
-from roann.kernels import fused, reference
+from roann.kernels import fused, native, reference
 from roann.kernels.activations import ACTIVATIONS
 from roann.kernels.memory import MEMORIES, DriftWarning
 from roann.kernels.problem import Problem
 
 f64 = torch.float64
+FAST = ["fused", "native"] if native.available() else ["fused"]
 # Some cases have no contraction: the reversible mode says so, rightly.
 pytestmark = pytest.mark.filterwarnings("ignore::roann.kernels.memory.DriftWarning")
 
@@ -28,7 +29,7 @@ def normal(g, *shape, grad=True):
 
 
 @pytest.mark.parametrize("memory", MEMORIES)
-@pytest.mark.parametrize("backend", ["reference", "fused"])
+@pytest.mark.parametrize("backend", ["reference", *FAST])
 @pytest.mark.parametrize("phi", ACTIVATIONS)
 def test_gradcheck(backend, memory, phi):
     g = gen(1)
@@ -44,7 +45,7 @@ def test_gradcheck(backend, memory, phi):
     assert gradcheck(f, (*leaves, alpha))
 
 
-@pytest.mark.parametrize("backend", ["auto", "fused"])
+@pytest.mark.parametrize("backend", ["auto", *FAST])
 def test_gradgradcheck(backend):
     g = gen(2)
     O = filters.QR(2, generator=g, dtype=f64)
@@ -59,7 +60,7 @@ def test_gradgradcheck(backend):
 @pytest.mark.parametrize("name", filters.FILTERS)
 @pytest.mark.parametrize("recycled", [False, True])
 @pytest.mark.parametrize("memory", MEMORIES)
-@pytest.mark.parametrize("backend", ["fused"])
+@pytest.mark.parametrize("backend", FAST)
 def test_depth(name, recycled, memory, backend):
     """Per-step W, b, α and O: a feed-forward network."""
     T, B, N = 13, 4, 3
@@ -84,7 +85,7 @@ def test_depth(name, recycled, memory, backend):
 
 
 @pytest.mark.parametrize("memory", MEMORIES)
-@pytest.mark.parametrize("backend", ["fused"])
+@pytest.mark.parametrize("backend", FAST)
 @pytest.mark.parametrize("sizes", [(3, 3, 2, 1, 1), (4, 1, 1, 1, 1), (2, 2, 2, 2, 2)])
 def test_ragged(memory, backend, sizes):
     """Rows that have ended keep their state, and their gradient passes through."""
@@ -115,7 +116,7 @@ def test_ragged(memory, backend, sizes):
 
 
 @pytest.mark.parametrize("memory", MEMORIES)
-@pytest.mark.parametrize("backend", ["fused"])
+@pytest.mark.parametrize("backend", FAST)
 def test_backward_twice(memory, backend):
     """A retained graph gives the same gradients again, though sweeps work in place."""
     g = gen(5)
