@@ -36,7 +36,7 @@ def gradient_along_time(
     .. math:: \Bigl\lVert \frac{\partial \ell}{\partial x_k} \Bigr\rVert, \quad k = 0, \dots, T
 
     The total gradient, through all later states; over the whole batch. The parameters' `.grad` is
-    not touched. For a feed-forward model k is depth.
+    not touched. For a feed-forward model k is depth. The state of an LSTM is x_k = (h_k, c_k).
 
     Args:
         model: as in `roann.diagnostics.trajectory`.
