@@ -1,0 +1,196 @@
+"""Dilated RNN: layers that each look back a fixed number of steps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar, Literal, Unpack
+
+import torch
+from torch import Tensor, nn
+
+from roann.lab import limits
+from roann.lab.models.base import HeadInit, Preset, Row, SequenceSystem
+from roann.lab.models.recurrence import Factory, builder, first_state
+from roann.lab.models.torch_rnns import (
+    Gru,
+    GruConfig,
+    Lstm,
+    LstmConfig,
+    VanillaRnn,
+    VanillaRnnConfig,
+)
+
+CELLS = ("rnn", "gru", "lstm")
+
+
+@dataclass(frozen=True)
+class DilatedRnnConfig:
+    """Settings of a Dilated RNN.
+
+    Attributes:
+        hidden_size: N, of every layer.
+        dilations: s of each layer.
+        cell: "rnn" (tanh), "gru" or "lstm".
+    """
+
+    hidden_size: int = 20
+    dilations: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+    cell: Literal["rnn", "gru", "lstm"] = "rnn"
+
+    def __post_init__(self) -> None:
+        limits.whole("hidden_size", self.hidden_size, 1, limits.WIDTH)
+        limits.choice("cell", self.cell, CELLS)
+        for s in self.dilations:
+            limits.whole("dilations", s, 1, limits.LENGTH)
+        if not self.dilations or self.dilations[0] > self.dilations[-1]:
+            limits.fail("dilations", "the last one to be at least the first", self.dilations)
+
+
+class DilatedRnn(SequenceSystem):
+    r"""Dilated RNN, `Chang et al. 2017 <https://arxiv.org/abs/1710.02224>`_.
+
+        h_t^l = cell(h_t^{l−1}, h_{t−s_l}^l),    h⁰ = x
+
+    The output is h_t^L if s₁ = 1, else the last s₁ of them, one after the other, oldest first. A
+    layer of dilation s is s independent recurrences over every s-th step, so it runs as one plain
+    RNN over T/s steps on a batch s times as large. The path from t to t − Δ in layer l has Δ/s_l
+    factors D W_h.
+
+    The state holds, for each layer, the cell states of its last s_l steps, oldest first. A step
+    shifts them; T need not be a multiple of s_l, nor larger.
+
+    Count, one bias per gate, g = 1, 3, 4 for rnn, gru, lstm: g[N(I + N) + N + (L−1)(2N² + N)], and
+    10N + 10 for a readout: 7,210 / 21,210 / 28,210 at N = 20, 43,510 / 129,510 / 172,510 at N = 50,
+    for L = 9. The cells are torch's; their second bias is kept at zero and not trained.
+
+    Start: Glorot uniform over a cell's whole kernel [W_ih, W_hh], zero bias.
+
+    Args:
+        input_size: I.
+        config: see `DilatedRnnConfig`.
+        generator: the source of the first values.
+
+    Example:
+        >>> system = DilatedRnn(1, DilatedRnnConfig(3, (2, 4)))
+        >>> system.state_size, system.output_size
+        (18, 6)
+    """
+
+    head_init: ClassVar[HeadInit] = "normal"
+
+    def __init__(
+        self,
+        input_size: int,
+        config: DilatedRnnConfig,
+        generator: torch.Generator | None = None,
+        **factory: Unpack[Factory],
+    ) -> None:
+        super().__init__()
+        N, self.dilations = config.hidden_size, config.dilations
+        rng = torch.default_generator if generator is None else generator
+        sizes = [input_size] + [N] * (len(self.dilations) - 1)
+        self.layers = nn.ModuleList(_layer(config.cell, n, N, rng) for n in sizes)
+        self.to(**factory)
+        self.input_size, self.output_size = input_size, N * self.dilations[0]
+        self.state_size = sum(s * layer.state_size for s, layer in self._layers())
+
+    def forward(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """From u (T, B, I) and x[0] (B, S) to the outputs (T, B, H) and x[T] (B, S)."""
+        y, after, window = u, [], u
+        for s, layer, memory in self._memories(first_state(self, u, state)):
+            before = memory.movedim(-2, 0)
+            y, memory = _run(layer, s, y, before)
+            after.append(memory.movedim(0, -2).flatten(-2))
+            window = torch.cat([layer.read(before), y])
+        # Every output is the last s₁ steps of the top layer; the earliest reach into x[0].
+        s, T = self.dilations[0], len(u)
+        start = len(window) - T
+        steps = [window[start - j : start - j + T] for j in reversed(range(s))]
+        return torch.cat(steps, -1), torch.cat(after, -1)
+
+    def step(self, x: Tensor, u: Tensor) -> Tensor:
+        """One step: every layer drops its oldest state and appends a new one."""
+        y, after = u, []
+        for _, layer, memory in self._memories(x):
+            new = layer.step(memory[..., 0, :], y)
+            y = layer.read(new)
+            after.append(torch.cat([memory[..., 1:, :], new.unsqueeze(-2)], -2).flatten(-2))
+        return torch.cat(after, -1)
+
+    def read(self, x: Tensor) -> Tensor:
+        """The last s₁ outputs of the top layer, oldest first."""
+        *_, (_, layer, memory) = self._memories(x)
+        return layer.read(memory[..., -self.dilations[0] :, :]).flatten(-2)
+
+    def _layers(self) -> Iterator[tuple[int, SequenceSystem]]:
+        for s, layer in zip(self.dilations, self.layers, strict=True):
+            assert isinstance(layer, SequenceSystem)
+            yield s, layer
+
+    def _memories(self, x: Tensor) -> Iterator[tuple[int, SequenceSystem, Tensor]]:
+        """Dilation, layer, and its last s states (…, s, S_l), oldest first."""
+        at = 0
+        for s, layer in self._layers():
+            size = s * layer.state_size
+            flat = x[..., at : at + size]
+            yield s, layer, flat.reshape(*x.shape[:-1], s, layer.state_size)
+            at += size
+
+
+def _run(layer: SequenceSystem, s: int, u: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
+    """Outputs (T, B, N) and the last s states (s, B, S), of a layer of dilation s.
+
+    Chain j (of s) does the steps j, j + s, …: all chains do ⌊T/s⌋ steps, the first T mod s of them
+    one more.
+    """
+    T, B, _ = u.shape
+    rounds, rest = divmod(T, s)
+    chains, outputs = memory, []
+    if rounds:
+        folded = u[: rounds * s].reshape(rounds, s * B, -1)
+        y, last = layer(folded, chains.reshape(s * B, -1))
+        outputs.append(y.reshape(rounds * s, B, -1))
+        chains = last.reshape(s, B, -1)
+    if rest:
+        y, last = layer(u[-rest:].reshape(1, rest * B, -1), chains[:rest].reshape(rest * B, -1))
+        outputs.append(y.reshape(rest, B, -1))
+        chains = torch.cat([chains[rest:], last.reshape(rest, B, -1)])
+    return torch.cat(outputs), chains
+
+
+def _layer(cell: str, input_size: int, N: int, generator: torch.Generator) -> SequenceSystem:
+    layer: VanillaRnn | Gru | Lstm
+    if cell == "rnn":
+        layer = VanillaRnn(input_size, VanillaRnnConfig(N, "tanh"), generator)
+    elif cell == "gru":
+        layer = Gru(input_size, GruConfig(N), generator)
+    else:
+        layer = Lstm(input_size, LstmConfig(N), generator)
+    own = dict(layer.core.named_parameters())
+    bound = math.sqrt(6 / (input_size + N + len(own["weight_hh_l0"])))
+    for name in ("weight_ih_l0", "weight_hh_l0"):
+        nn.init.uniform_(own[name], -bound, bound, generator=generator)
+    nn.init.zeros_(own["bias_ih_l0"])
+    nn.init.zeros_(own["bias_hh_l0"]).requires_grad_(False)
+    return layer
+
+
+ROW = Row(
+    "sequence",
+    DilatedRnnConfig,
+    builder(DilatedRnn),
+    DilatedRnnConfig(3, (2, 1, 3), "lstm"),
+    {
+        # github.com/code-terminator/DilatedRNN: demo.ipynb; 30,000 updates, no clipping
+        "psmnist": Preset(
+            "psmnist",
+            DilatedRnnConfig(),
+            7_210,
+            {"optimizer": "rmsprop", "lr": 1e-3, "alpha": 0.9, "batch_size": 128},
+        ),
+        "psmnist-gru": Preset("psmnist", DilatedRnnConfig(cell="gru"), 21_210),
+        "psmnist-lstm": Preset("psmnist", DilatedRnnConfig(cell="lstm"), 28_210),
+    },
+)

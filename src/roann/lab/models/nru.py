@@ -1,0 +1,144 @@
+"""NRU: an additive memory with learned directions of writing and erasing."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Unpack
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from roann.lab import limits
+from roann.lab.models.base import HeadInit, Preset, Row
+from roann.lab.models.recurrence import DrivenSystem, Factory, Transition, builder, parameter
+
+
+@dataclass(frozen=True)
+class NruConfig:
+    """Settings of the non-saturating recurrent unit.
+
+    Attributes:
+        hidden_size: N.
+        memory_size: m, the length of the memory; m·k must be a square.
+        heads: k, how many directions are written, and how many erased.
+    """
+
+    hidden_size: int = 212
+    memory_size: int = 256
+    heads: int = 4
+
+    def __post_init__(self) -> None:
+        limits.whole("hidden_size", self.hidden_size, 1, limits.WIDTH)
+        limits.whole("memory_size", self.memory_size, 1, limits.WIDTH)
+        limits.whole("heads", self.heads, 1, limits.WIDTH)
+        product = self.memory_size * self.heads
+        if math.isqrt(product) ** 2 != product:
+            limits.fail("memory_size", "memory_size × heads to be a square number", product)
+
+
+class Nru(DrivenSystem):
+    r"""Non-saturating recurrent unit, `Chandar et al. 2019 <https://arxiv.org/abs/1902.06704>`_.
+
+        h' = ReLU(W [x; h; m] + b),    q = [h'; m]
+        m' = m + (1/k) Σ_i (α_i v_i^α − β_i v_i^β)
+
+    α, β ∈ R^k are affine in q. v^α comes from an affine u(q) ∈ R^{2s}, s = √(mk): the outer product
+    of its halves, s × s, read row by row as k rows of m, each divided by its 5-norm; v^β likewise.
+    State (h, m), output h. Nothing saturates: ∂m'/∂m = I + the paths through α, β and v.
+
+    Count, with s = √(mk): 4s(m + N + 1) + 2k(m + N + 1) + N(m + N + I + 1), and 10N + 10 for a
+    readout: 165,554 at N = 212, m = 256, k = 4, the table's 165k.
+
+    Start: all as torch.nn.Linear. Published code reads the last *batch element* of every output
+    in its `forward`; only its cell is right.
+
+    Args:
+        input_size: I.
+        config: see `NruConfig`.
+        generator: the source of the first values.
+
+    Example:
+        >>> system = Nru(1, NruConfig(3, 4, 4))
+        >>> v = system.directions(torch.randn(8))
+        >>> bool((v.norm(5, -1) - 1).abs().max() < 1e-6)
+        True
+    """
+
+    head_init: ClassVar[HeadInit] = "xavier_normal"
+
+    def __init__(
+        self,
+        input_size: int,
+        config: NruConfig,
+        generator: torch.Generator | None = None,
+        **factory: Unpack[Factory],
+    ) -> None:
+        N, m, k = config.hidden_size, config.memory_size, config.heads
+        super().__init__(input_size, N + m, N)
+        self.config = config
+        self.side = math.isqrt(m * k)
+        self.W_x = parameter(N, input_size, **factory)
+        self.W_h = parameter(N, N + m, **factory)
+        self.b_h = parameter(N, **factory)
+        # The four affine maps of q, one above the other: u^α (2s), u^β (2s), α (k), β (k).
+        self.W_q = parameter(4 * self.side + 2 * k, N + m, **factory)
+        self.b_q = parameter(4 * self.side + 2 * k, **factory)
+        self.reset_parameters(generator)
+
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Draw the first values."""
+        whole = (self.input_size + self.state_size) ** -0.5
+        for p in (self.W_x, self.W_h, self.b_h):
+            nn.init.uniform_(p, -whole, whole, generator=generator)
+        for p in (self.W_q, self.b_q):
+            nn.init.uniform_(
+                p, -(self.state_size**-0.5), self.state_size**-0.5, generator=generator
+            )
+
+    def drive(self, u: Tensor) -> Tensor:
+        """W_x u + b_h."""
+        return u @ self.W_x.mT + self.b_h
+
+    def directions(self, u: Tensor) -> Tensor:
+        """The k rows (…, k, m) of 5-norm 1, from u (…, 2s)."""
+        left, right = u.chunk(2, -1)
+        outer = left.unsqueeze(-1) * right.unsqueeze(-2)
+        rows = outer.reshape(*u.shape[:-1], self.config.heads, self.config.memory_size)
+        return F.normalize(rows, p=5, dim=-1, eps=1e-12)
+
+    def transition(self) -> Transition:
+        """(h, m), d ↦ the next (h, m)."""
+        N, s, k = self.output_size, self.side, self.config.heads
+        W_h, W_q, b_q = self.W_h.mT, self.W_q.mT, self.b_q
+
+        def advance(x: Tensor, d: Tensor) -> Tensor:
+            m = x[..., N:]
+            q = torch.cat([torch.relu(x @ W_h + d), m], -1)
+            u, strength = torch.split(q @ W_q + b_q, [4 * s, 2 * k], -1)
+            # Writing and erasing side by side: (…, 2, k, m) and (…, 2, k).
+            v = self.directions(u.reshape(*u.shape[:-1], 2, 2 * s))
+            alpha, beta = (strength / k).chunk(2, -1)
+            signed = torch.cat([alpha, -beta], -1).unsqueeze(-2)
+            change = signed @ v.reshape(*u.shape[:-1], 2 * k, -1)
+            return torch.cat([q[..., :N], m + change.squeeze(-2)], -1)
+
+        return advance
+
+
+ROW = Row(
+    "sequence",
+    NruConfig,
+    builder(Nru),
+    NruConfig(3, 4, 4),
+    {
+        # github.com/apsarath/NRU: config/nru.yaml; a 785th blank step carries the label there.
+        "psmnist": Preset(
+            "psmnist",
+            NruConfig(212, 256, 4),
+            165_554,
+            {"optimizer": "adam", "lr": 1e-3, "clip_norm": 1.0, "batch_size": 100},
+        ),
+    },
+)
