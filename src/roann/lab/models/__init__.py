@@ -7,7 +7,33 @@ builder and its `Row`, and one line below. Its tests come with the line.
 from __future__ import annotations
 
 from roann._checks import choice, fail
-from roann.lab.models import fnn, roa, torch_rnns
+from roann.lab.models import (
+    antisymmetric,
+    bn_lstm,
+    cornn,
+    dilated_cnn,
+    dilated_rnn,
+    exprnn,
+    fastrnn,
+    fc_urnn,
+    fnn,
+    highway,
+    indrnn,
+    leaky_esn,
+    lem,
+    lipschitz,
+    lmu,
+    lru,
+    nnrnn,
+    nru,
+    residual_mlp,
+    roa,
+    scornn,
+    shuffling,
+    torch_rnns,
+    unicornn,
+    urnn,
+)
 from roann.lab.models.base import Demand, Model, Preset, Row, SequenceModel, SequenceSystem
 from roann.lab.models.heads import linear_head
 from roann.lab.streams import generator
@@ -20,8 +46,32 @@ MODELS: dict[str, Row] = {
     "vanilla-rnn": torch_rnns.VANILLA_RNN,
     "lstm": torch_rnns.LSTM,
     "gru": torch_rnns.GRU,
+    "dilated-rnn": dilated_rnn.ROW,
+    "dilated-cnn": dilated_cnn.ROW,
+    "urnn": urnn.ROW,
+    "fc-urnn": fc_urnn.ROW,
+    "bn-lstm": bn_lstm.ROW,
+    "exprnn": exprnn.ROW,
+    "scornn": scornn.ROW,
+    "lipschitz-rnn": lipschitz.ROW,
+    "antisymmetric-rnn": antisymmetric.ROW,
+    "indrnn": indrnn.PLAIN,
+    "res-indrnn": indrnn.RESIDUAL,
+    "dense-indrnn": indrnn.DENSE,
+    "shuffling-rnn": shuffling.ROW,
+    "nru": nru.ROW,
+    "lmu": lmu.ROW,
+    "cornn": cornn.ROW,
+    "fastrnn": fastrnn.ROW,
+    "leaky-esn": leaky_esn.ROW,
+    "nnrnn": nnrnn.ROW,
+    "lem": lem.ROW,
+    "unicornn": unicornn.ROW,
+    "lru": lru.ROW,
     "roa-fnn": roa.ROA_FNN,
     "fnn": fnn.FNN,
+    "highway": highway.ROW,
+    "residual-mlp": residual_mlp.ROW,
 }
 
 
