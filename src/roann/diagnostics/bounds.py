@@ -164,7 +164,7 @@ def roa_bounds(
         >>> abs(all_equal - b.finite.log_lower)
         0.0
 
-    Reference: Eq. (14), (15) and Theorem III.1 of the paper; Note [Two intervals, one limit].
+    Reference: Eq. (15), (16) and Theorem III.1 of the paper; Note [Two intervals, one limit].
     """
     low, high = _extremes_of(alpha)
     sigmas = _sigmas(sigma, maps)

@@ -56,7 +56,7 @@ def gradient_along_time(
         >>> bool((norms - norms[-1]).abs().max() < 1e-4)
         True
 
-    Reference: R_s(E) of Section III.A and Eq. (7) of the paper.
+    Reference: R_s(E) of Section III.A and Eq. (5) of the paper.
     """
     with torch.enable_grad():
         run = _Run.of(model, inputs, hx)
@@ -129,7 +129,7 @@ class GradientWatcher:
         >>> tuple(watch.states[""][0].shape)  # x_0 … x_10
         (11,)
 
-    Reference: Eq. (5), (7) and (21) of the paper; Note [The gradient of a hidden state].
+    Reference: Eq. (5), (13) and (23) of the paper; Note [The gradient of a hidden state].
     """
 
     def __init__(self, model: nn.Module) -> None:

@@ -112,7 +112,7 @@ def step_jacobian(model: Any, x: Tensor, u: Tensor | None = None, *, layer: int 
         >>> float((J - torch.eye(3)).abs().max())  # alpha = 0: only the filter is left
         0.0
 
-    Reference: Eq. (13) and (20) of the paper.
+    Reference: Eq. (14) and (22) of the paper.
     """
     with torch.no_grad():
         maps: Sequence[Map] | None = feed_forward(model)
@@ -159,7 +159,7 @@ def end_to_end_jacobian(
         >>> bool((J.T @ J - torch.eye(3)).abs().max() < 1e-5)  # alpha = 0: a pure isometry
         True
 
-    Reference: Eq. (8) and (11) of the paper.
+    Reference: Eq. (6) and (11) of the paper.
     """
     path = trajectory(model, inputs, hx, layer=layer)
     first = path.states[start]

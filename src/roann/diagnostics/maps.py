@@ -48,7 +48,7 @@ class Map(Protocol):
 
 @dataclass(frozen=True)
 class RoaJacobian:
-    """α diag(φ′(y)) W + (1 − α) O: Eq. (13) and (20) of the paper.
+    """α diag(φ′(y)) W + (1 − α) O: Eq. (14) and (22) of the paper.
 
     Attributes:
         slope: φ′(y), (…, N_out).
