@@ -1,0 +1,425 @@
+"""The report: what is read, how runs are grouped and scored, and the page as a parser sees it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from made_runs import adding_evals, copying_evals, psmnist_evals, write_many, write_run
+
+from roann.lab.figures import learning_curves
+from roann.lab.figures.curves import Curve
+from roann.lab.paper_figures import CLAIMS, PSMNIST_TABLE, claim_for
+from roann.lab.report import (
+    Exhibit,
+    ReportError,
+    duration,
+    load_run,
+    load_runs,
+    sections_of,
+    write_report,
+)
+from roann.lab.report.exhibits import exhibits_of, score_text
+
+ADDING = {"name": "adding", "length": 200}
+ROA = {"name": "roa-rnn", "hidden_size": 128, "rho": 0.005, "filter": "qr"}
+HOSTILE = "<script>alert(1)</script>\u202egnp.exe\x1b[31m\"' onload=alert(1)"
+VOID = {"meta", "link", "br", "img", "input", "hr"}
+
+
+class Page(HTMLParser):
+    """Every element with its attributes, the text, and whether tags nest."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str]]] = []
+        self.text: list[str] = []
+        self._open: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, {name: value or "" for name, value in attrs}))
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, {name: value or "" for name, value in attrs}))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+    def attributes(self, tag: str, name: str) -> list[str]:
+        return [attrs[name] for other, attrs in self.elements if other == tag and name in attrs]
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("runs")
+    write_many(root)
+    return root
+
+
+@pytest.fixture(scope="module")
+def text(library: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    out = tmp_path_factory.mktemp("out") / "report.html"
+    assert write_report([library], out) == out
+    return out.read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def page(text: str) -> Page:
+    return Page(text)
+
+
+def test_load_run_reads_all_five_parts(tmp_path: Path):
+    folder = write_run(
+        tmp_path / "a", task=ADDING, model=ROA, evals=adding_evals(0.3, 0), train={"seed": 7}
+    )
+    run = load_run(folder)
+    assert (run.name, run.seed, run.status, run.steps, run.seconds) == (
+        "a",
+        7,
+        "finished",
+        3000,
+        12.5,
+    )
+    assert run.task == ADDING
+    assert run.model == ROA
+    assert run.facts["trivial"] == {"mse": 1 / 6}
+    assert run.env["torch"] == "2.13.0+cpu"
+    assert run.text == (folder / "config.toml").read_text(encoding="utf-8")
+
+
+def test_an_unfinished_run_and_a_line_cut_short_are_no_error(tmp_path: Path):
+    folder = write_run(
+        tmp_path / "a", task=ADDING, model=ROA, evals=adding_evals(0.3, 0, 5), status=None
+    )
+    with open(folder / "metrics.jsonl", "a", encoding="utf-8") as file:
+        file.write('{"kind":"eval","step":60')
+    run = load_run(folder)
+    assert (run.status, run.steps, run.seconds) == ("unfinished", 500, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "words"),
+    [
+        ("metrics.jsonl", "{}\n", r"metrics\.jsonl: line 1 is not a record with a kind"),
+        ("metrics.jsonl", "nonsense\n", r"metrics\.jsonl: a line is not JSON"),
+        ("result.json", "[]", r"result\.json: must hold a JSON object, got a list"),
+        ("result.json", "{", r"result\.json: not JSON"),
+        ("env.json", "{", r"env\.json: not JSON"),
+        ("config.toml", "[task", r"config\.toml: not valid TOML"),
+        ("config.toml", "[model]\nname='a'", r"config\.toml: \[task\] has no name"),
+    ],
+)
+def test_damage_is_named_with_its_place(tmp_path: Path, file: str, content: str, words: str):
+    folder = write_run(tmp_path / "a", task=ADDING, model=ROA, evals=[])
+    (folder / file).write_text(content, encoding="utf-8")
+    with pytest.raises(ReportError, match=words):
+        load_run(folder)
+
+
+def test_a_place_without_runs_says_what_to_give(tmp_path: Path):
+    with pytest.raises(ReportError, match="no run directory here or below"):
+        load_runs([tmp_path])
+    with pytest.raises(ReportError, match=r"no config\.toml, so this is not a run directory"):
+        load_run(tmp_path)
+
+
+def test_runs_are_found_at_any_depth_and_counted_once(tmp_path: Path):
+    deep = write_run(tmp_path / "x" / "y" / "a", task=ADDING, model=ROA, evals=[])
+    write_run(tmp_path / "b", task=ADDING, model=ROA, evals=[])
+    assert [run.name for run in load_runs([tmp_path, deep])] == ["b", "a"]
+
+
+def test_sections_group_by_task_then_by_all_but_the_seed(library: Path):
+    sections = sections_of(load_runs([library]))
+    assert [section.title for section in sections] == [
+        "Double moon",
+        "Copying memory, L = 400",
+        "Adding problem, T = 200",
+        "Adding problem, T = 1,000",
+        "Permuted sequential MNIST",
+    ]
+    labels = {section.title: [arm.label for arm in section.arms] for section in sections}
+    assert labels["Copying memory, L = 400"] == ["roa-rnn", "lstm", "vanilla-rnn"]
+    assert labels["Adding problem, T = 1,000"] == [
+        f"roa-rnn, {name}" for name in ("cycle", "haar", "identity", "permutation", "qr")
+    ]
+    assert labels["Permuted sequential MNIST"] == [f"roa-rnn, N = {n}" for n in (178, 256, 512)]
+    assert labels["Adding problem, T = 200"][0] == "roa-rnn, ρ = 0.003333"
+    assert labels["Adding problem, T = 200"][-1] == "roa-rnn, ρ = 10"
+    assert [run.seed for run in sections[1].arms[0].runs] == [0, 1, 2, 3, 4]
+
+
+def test_tasks_of_one_title_are_told_apart(tmp_path: Path):
+    for split in ("paper", "validation"):
+        task = {"name": "psmnist", "split": split}
+        write_run(tmp_path / split, task=task, model=ROA, evals=psmnist_evals(0.97, 0))
+    titles = [section.title for section in sections_of(load_runs([tmp_path]))]
+    assert titles == [f"Permuted sequential MNIST, split {s}" for s in ("paper", "validation")]
+
+
+def test_scores_of_an_arm(tmp_path: Path):
+    """Four seeds: solved, collapsed after solving, diverged, never learnt."""
+    table = [
+        ([0.125, 0.9, 0.99], "finished"),
+        ([0.125, 0.95, 0.13], "finished"),
+        ([0.125, 0.5], "diverged"),
+        ([0.125, 0.12, 0.14], "finished"),
+    ]
+    for seed, (recalls, status) in enumerate(table):
+        evals = [
+            {"step": 50 * k, "recall_accuracy": r, "cross_entropy": 1 - r}
+            for k, r in enumerate(recalls, 1)
+        ]
+        write_run(
+            tmp_path / f"s{seed}", task={"name": "copying", "lag": 400}, model=ROA, evals=evals,
+            train={"seed": seed}, status=status,
+        )  # fmt: skip
+    (section,) = sections_of(load_runs([tmp_path]))
+    (arm,) = section.arms
+    goal = section.goal
+    assert (goal.score, goal.better, goal.set) == ("recall_accuracy", "higher", "eval")
+    assert [o.best for o in arm.outcomes] == [0.99, 0.95, 0.5, 0.14]
+    assert [o.best_step for o in arm.outcomes] == [150, 100, 100, 150]
+    assert [o.last for o in arm.outcomes] == [0.99, 0.13, None, 0.14]
+    assert arm.best(goal) == 0.99
+    assert arm.median(goal, "best") == pytest.approx((0.95 + 0.5) / 2)
+    assert arm.median(goal, "last") == pytest.approx((0.13 + 0.14) / 2)
+    assert arm.diverged == 1
+    assert arm.fell_back(goal) == 1
+    assert goal.progress(0.125) == 0
+    assert goal.progress(1.0) == 1
+
+
+def test_a_median_that_does_not_exist_is_not_invented(tmp_path: Path):
+    write_run(tmp_path / "a", task=ADDING, model=ROA, evals=adding_evals(0.3, 0))
+    write_run(tmp_path / "b", task=ADDING, model=ROA, evals=[], status=None, train={"seed": 1})
+    (section,) = sections_of(load_runs([tmp_path]))
+    assert section.arms[0].median(section.goal, "last") is None
+    assert section.arms[0].best(section.goal) is not None
+    shutil.rmtree(tmp_path / "b")
+    write_run(
+        tmp_path / "b", task=ADDING, model=ROA, evals=adding_evals(0.3, 1, 3), status="diverged",
+        train={"seed": 1},
+    )  # fmt: skip
+    (section,) = sections_of(load_runs([tmp_path]))
+    assert section.arms[0].median(section.goal, "last") is None  # half of them diverged
+
+
+def test_validation_selects_the_epoch_and_test_is_reported(tmp_path: Path):
+    evals = []
+    for epoch, (validation, test) in enumerate([(0.90, 0.91), (0.97, 0.95), (0.96, 0.98)], 1):
+        at = {"step": 600 * epoch, "epoch": float(epoch), "cross_entropy": 0.1}
+        evals.append(at | {"set": "validation", "accuracy": validation})
+        evals.append(at | {"set": "test", "accuracy": test})
+    write_run(tmp_path / "a", task={"name": "psmnist"}, model=ROA, evals=evals)
+    (section,) = sections_of(load_runs([tmp_path]))
+    (outcome,) = section.arms[0].outcomes
+    assert (outcome.best, outcome.last, outcome.selected) == (0.98, 0.98, 0.95)
+
+
+def test_the_paper_is_quoted_only_where_it_spoke():
+    psmnist = {"name": "psmnist", "permutation": "nengo"}
+    ours = {"name": "roa-rnn", "rho": 0.5, "filter": "qr"}
+    found = [claim_for(psmnist, ours | {"hidden_size": n}) for n in (178, 256, 512, 128)]
+    assert [claim.value if claim else None for claim in found] == [0.9724, 0.9788, 0.9825, None]
+    assert claim_for(psmnist, ours | {"hidden_size": 178, "filter": "permutation"}) is None
+    assert claim_for(psmnist, ours | {"hidden_size": 178, "rho": 1.0}) is None
+    adding = {"name": "adding", "length": 200}
+    assert claim_for(adding, {"name": "roa-rnn", "rho": 0.005, "filter": "qr"}) is not None
+    assert all(claim.source for claim in CLAIMS)
+    assert [row[2] for row in PSMNIST_TABLE if row[0] == "roaRNN"] == [0.9724, 0.9788, 0.9825]
+
+
+def test_every_kind_of_record_becomes_a_figure(library: Path):
+    titles = {
+        section.title: [exhibit.title.partition(": ")[2] for exhibit in exhibits_of(section)]
+        for section in sections_of(load_runs([library]))
+    }
+    assert titles["Double moon"] == ["mean squared error", "accuracy", "decision surfaces"]
+    assert titles["Copying memory, L = 400"] == [
+        "recall accuracy", "cross-entropy", "the norm of W", "gradient along time",
+        "singular values", "eigenvalues of one step",
+    ]  # fmt: skip
+    assert titles["Adding problem, T = 200"] == ["final score against ρ"]
+    assert titles["Adding problem, T = 1,000"] == ["mean squared error"]
+    assert titles["Permuted sequential MNIST"] == ["accuracy", "cross-entropy"]
+
+
+def test_rho_figure_holds_the_final_scores(library: Path):
+    section = sections_of(load_runs([library]))[2]
+    (exhibit,) = exhibits_of(section)
+    line = next(x for x in exhibit.figure.axes[0].get_lines() if x.get_label() == "roa-rnn")
+    expected = {
+        arm.model["rho"]: sorted(o.last for o in arm.outcomes if o.last is not None)
+        for arm in section.arms
+    }
+    assert list(line.get_xdata()) == sorted(expected)
+    for rho, median in zip(line.get_xdata(), line.get_ydata(), strict=True):
+        assert median == pytest.approx(sum(expected[rho]) / len(expected[rho]))
+
+
+def test_page_asks_nothing_of_anyone(page: Page, text: str):
+    policy = [a["content"] for t, a in page.elements
+              if t == "meta" and a.get("http-equiv") == "Content-Security-Policy"]  # fmt: skip
+    assert len(policy) == 1
+    assert policy[0].startswith("default-src 'none'; style-src 'unsafe-inline'; img-src data:")
+    assert not {"script", "iframe", "object", "embed", "form", "base"} & {
+        t for t, _ in page.elements
+    }
+    for tag, attributes in page.elements:
+        for name, value in attributes.items():
+            assert not name.startswith("on"), (tag, name)
+            assert "://" not in value, (tag, name, value)
+            if name in {"href", "src", "xlink:href", "srcset", "action", "poster"}:
+                assert value.startswith(("#", "data:")), (tag, name, value)
+    assert "url(http" not in text
+    assert "@import" not in text
+
+
+def test_identifiers_are_unique_and_every_link_leads_somewhere(page: Page):
+    ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    links = page.attributes("a", "href") + page.attributes("use", "href")
+    assert len(links) > 60
+    assert {link[1:] for link in links} <= set(ids)
+    for attributes in (a for _, a in page.elements if "clip-path" in a):
+        assert re.fullmatch(r"url\(#(.+)\)", attributes["clip-path"])[1] in ids
+
+
+def test_figures_have_words_for_those_who_do_not_see_them(page: Page):
+    drawings = [a for t, a in page.elements if t == "svg" and a.get("aria-hidden") != "true"]
+    assert len(drawings) == 13
+    assert all(a["role"] == "img" and len(a["aria-label"]) > 40 for a in drawings)
+    assert len([t for t, _ in page.elements if t == "figcaption"]) == 13
+    headers = [a for t, a in page.elements if t == "th"]
+    assert all(a["scope"] in {"row", "col", "rowgroup"} for a in headers)
+    assert page.attributes("html", "lang") == ["en"]
+
+
+def test_the_table_has_ours_the_papers_and_the_trivial(page: Page, library: Path):
+    words = " ".join(" ".join(page.text).split())
+    section = sections_of(load_runs([library]))[1]
+    best = score_text("recall_accuracy", section.arms[0].best(section.goal))
+    assert (
+        f"recall accuracy, trivial 12.50 % roa-rnn {best} 100 % on most steps after 2000" in words
+    )
+    assert "5, 1 fell back" in words
+    assert "diverged at 700" in words
+    assert "97.24 % table in Fig. 5" in words
+    assert "(so far)" in words
+    assert "chosen by validation" in words
+    assert "53 runs on 5 tasks; 2 diverged" in words
+    assert "the loss is nan in update 701" in words
+    assert 'permutation = "nengo"' in words
+    assert "2.13.0+cpu" in words
+
+
+def test_the_same_runs_give_the_same_bytes_wherever_they_lie(
+    text: str, library: Path, tmp_path: Path
+):
+    moved = shutil.copytree(library, tmp_path / "elsewhere" / "runs")
+    again = write_report([moved], tmp_path / "deep" / "er" / "report.html")
+    assert again.read_text(encoding="utf-8") == text
+    assert [path.name for path in again.parent.iterdir()] == ["report.html"]
+
+
+@pytest.fixture
+def hostile(tmp_path: Path) -> str:
+    root = tmp_path / "runs"
+    name = HOSTILE.replace("/", "|")
+    for seed in range(2):
+        write_run(
+            root / f"{name}{seed}", task={"name": HOSTILE, "length": 3}, evals=adding_evals(0.2, 0),
+            model={"name": HOSTILE, "filter": f"$\\frac{{{seed}"}, train={"seed": seed},
+        )  # fmt: skip
+        result = root / f"{name}{seed}" / "result.json"
+        facts = json.loads(result.read_text(encoding="utf-8"))
+        result.write_text(json.dumps(facts | {"cause": HOSTILE}), encoding="utf-8")
+        (root / f"{name}{seed}" / "env.json").write_text(json.dumps({HOSTILE: HOSTILE}), "utf-8")
+    out = write_report([root], tmp_path / "report.html", title=HOSTILE)
+    return out.read_text(encoding="utf-8")
+
+
+def test_hostile_names_are_inert(hostile: str):
+    page = Page(hostile)
+    assert "script" not in {tag for tag, _ in page.elements}
+    assert not any(name.startswith("on") for _, a in page.elements for name in a)
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in hostile
+    assert "\u202e" not in hostile
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f]", hostile)
+    assert "$\\frac{0" in "".join(page.text)
+
+
+def test_further_exhibits_are_shown_after_the_tasks(tmp_path: Path):
+    run = write_run(tmp_path / "a", task=ADDING, model=ROA, evals=adding_evals(0.3, 0))
+    figure = learning_curves({"x": [Curve(0, [1, 2], [1.0, 2.0])]}, ylabel="y")
+    extra = [Exhibit("Bounds", "What the theorem says, measured.", figure, wide=True)]
+    page = Page(write_report([run], tmp_path / "r.html", extra=extra).read_text(encoding="utf-8"))
+    words = " ".join(" ".join(page.text).split())
+    assert "Figure 2. Bounds. What the theorem says, measured." in words
+
+
+def test_a_run_without_any_record_is_still_a_page(tmp_path: Path):
+    run = write_run(tmp_path / "a", task=ADDING, model=ROA, evals=[], status=None)
+    (run / "metrics.jsonl").unlink()
+    text = write_report([run], tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "1 still unfinished" in text
+    Page(text)
+
+
+def test_a_failed_report_leaves_the_old_one(tmp_path: Path):
+    out = tmp_path / "r.html"
+    out.write_text("old", encoding="utf-8")
+    with pytest.raises(ReportError):
+        write_report([tmp_path / "nothing"], out)
+    assert out.read_text(encoding="utf-8") == "old"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.0, "0 s"), (4.21, "4.21 s"), (59.6, "1 min 00 s"), (200, "3 min 20 s"),
+     (3599.9, "1 h 00 min"), (7500, "2 h 05 min")],
+)  # fmt: skip
+def test_durations(seconds: float, text: str):
+    assert duration(seconds) == text.replace(" ", "\xa0")
+
+
+def _luminance(code: str) -> float:
+    parts = [int(code[k : k + 2], 16) / 255 for k in (1, 3, 5)]
+    linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_text_has_contrast_in_light_dark_and_print(text: str):
+    themes = re.findall(r":root \{(.*?)\}", text, flags=re.S)
+    assert len(themes) == 3
+    for theme in themes:
+        colors = dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6})", theme))
+        pairs = [(ink, ground) for ink in ("ink", "muted", "accent", "good", "bad")
+                 for ground in ("paper", "ground")]  # fmt: skip
+        for ink, ground in [*pairs, ("accent", "accent-soft"), ("keep", "keep-soft")]:
+            high, low = sorted((_luminance(colors[ink]), _luminance(colors[ground])), reverse=True)
+            assert (high + 0.05) / (low + 0.05) >= 4.5, (ink, ground)
+
+
+def test_copying_shows_recall_before_loss(tmp_path: Path):
+    run = write_run(
+        tmp_path / "a", task={"name": "copying", "lag": 400}, model=ROA,
+        evals=copying_evals(0.6, 0),
+    )  # fmt: skip
+    exhibits = exhibits_of(sections_of([load_run(run)])[0])
+    first, second = (exhibit.figure.axes[0] for exhibit in exhibits)
+    assert (first.get_ylabel(), first.get_yscale()) == ("recall accuracy", "linear")
+    assert (second.get_ylabel(), second.get_yscale()) == ("cross-entropy", "log")
