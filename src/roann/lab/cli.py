@@ -13,6 +13,7 @@ import logging
 import os
 import signal
 import sys
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -171,6 +172,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = list(sys.argv[1:] if argv is None else argv)
     verbose = "-v" in args or "--verbose" in args
     try:
+        if any(unicodedata.category(c) == "Cc" for word in args for c in word):
+            raise ConfigError("an argument holds a control character.")
         if args and args[0] in _ELSEWHERE:
             return _elsewhere(args[0], args[1:])
         verb, base = _parse(args)
@@ -256,9 +259,9 @@ def _exit_code(error: Exception) -> int | None:
 
     if isinstance(error, InterruptedRun):
         return CTRL_C if error.number == signal.SIGINT else INTERRUPTED
-    if isinstance(error, DataError | CheckpointError | ReportError):
+    if isinstance(error, DataError | CheckpointError):
         return DATA
-    return USAGE if isinstance(error, BusyError) else None
+    return USAGE if isinstance(error, BusyError | ReportError) else None
 
 
 def _words(error: Exception) -> str:

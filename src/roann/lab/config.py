@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import hashlib
 import json
 import math
@@ -17,10 +18,13 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 from annotated_types import Ge, Gt, Le
+
+if TYPE_CHECKING:
+    import pydantic
 
 MAX_FILE = 100_000  # bytes of an experiment file
 MAX_DEPTH = 6  # of nested lists
@@ -183,14 +187,21 @@ def _named(
     return name, _checked(table, types[name], settings)
 
 
-def _checked(table: str, kind: type[Any], settings: Mapping[str, Any]) -> Any:
+@functools.cache
+def _adapter(kind: Any) -> pydantic.TypeAdapter[Any]:
+    import pydantic
+
+    return pydantic.TypeAdapter(kind)
+
+
+def _checked(table: str, kind: Any, settings: Mapping[str, Any]) -> Any:
     import pydantic
 
     _known(f"[{table}] key", settings, [f.name for f in dataclasses.fields(kind)])
     try:
         # Through JSON, because only there strict means: 1 is a float, but 1.5, true, "1" no int.
         text = json.dumps(settings, allow_nan=False)
-        return pydantic.TypeAdapter(kind).validate_json(text, strict=True)
+        return _adapter(kind).validate_json(text, strict=True)
     except pydantic.ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"])

@@ -78,10 +78,20 @@ class Records:
         os.close(self._file)
 
 
-def read(path: Path) -> list[dict[str, Any]]:
-    """Every whole record of a file; a last line cut short by a crash is left out."""
-    lines = path.read_bytes().split(b"\n")
-    return [json.loads(line) for line in lines[:-1]]
+def read(path: Path, strict: bool = True) -> list[dict[str, Any]]:
+    """Every whole record of a file; a last line cut short by a crash is left out.
+
+    A damaged line is a ValueError, or, if not `strict`, left out with a warning.
+    """
+    found = []
+    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], 1):
+        try:
+            found.append(json.loads(line))
+        except ValueError as error:
+            if strict:
+                raise
+            _log.warning("%s: line %d is damaged and left out (%s).", path.name, number, error)
+    return found
 
 
 def summary(

@@ -6,6 +6,7 @@ A run directory describes itself: `config.toml` (resolved), `metrics.jsonl`, `ch
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import os
@@ -99,7 +100,7 @@ class _Desk:
     ) -> None:
         self.folder = folder
         self.plan = experiment.train
-        self.digest = experiment.digest()
+        self.digest = _file_digest(folder)
         self.model = model
         self.optimizer = optimizer
         self.records = lines
@@ -141,6 +142,8 @@ class _Desk:
 def build(experiment: Experiment) -> tuple[Task, Model]:
     """The task and the model of an experiment, where they meet."""
     device = experiment.train.device
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError('[train] device: this torch sees no CUDA device; use device = "cpu".')
     task = TASKS[experiment.task_name].build(experiment.task, device=device)
     try:
         model = build_model(experiment.model_name, experiment.model, task, experiment.train.seed)
@@ -167,6 +170,10 @@ def result_of(folder: Path) -> dict[str, Any] | None:
         result: dict[str, Any] = json.loads((folder / RESULT).read_bytes())
     except FileNotFoundError:
         return None
+    except ValueError as error:
+        raise checkpoint.CheckpointError(
+            f"{folder / RESULT} is damaged ({error}); delete it, then resume the run."
+        ) from None
     return result
 
 
@@ -209,7 +216,7 @@ def _conduct(
     environment = set_up(plan.threads, plan.seed)
     task, model = build(experiment)
     optimizer = make_optimizer(model, plan)
-    state, offset = _restore(folder, experiment, model, optimizer, chosen)
+    state, offset = _restore(folder, model, optimizer, chosen)
     _note_environment(folder, environment)
     lines = records.Records(folder / METRICS, offset)
     last = plan.length * unit_steps(plan, task)
@@ -224,7 +231,8 @@ def _conduct(
     finally:
         progress.close()
         lines.close()
-    scores = records.summary(records.read(folder / METRICS), task.primary, task.better)
+    lines_read = records.read(folder / METRICS, strict=False)
+    scores = records.summary(lines_read, task.primary, task.better)
     ending = {"status": status, "steps": state.step, "seconds": round(state.seconds, 3)}
     result = ending | {"cause": cause} | facts | scores
     checkpoint.replace_file(folder / RESULT, _json(result))
@@ -267,7 +275,6 @@ def _train(
 
 def _restore(
     folder: Path,
-    experiment: Experiment,
     model: Model,
     optimizer: torch.optim.Optimizer,
     chosen: checkpoint.Checkpoint | None,
@@ -283,7 +290,7 @@ def _restore(
     while (found := chosen or checkpoint.newest(places)) is not None:
         state = dict(found.state)
         offset, digest = state.pop("records"), state.pop("config")
-        if digest != experiment.digest():
+        if digest != _file_digest(folder):
             raise ConfigError(f"{found.path} was made with another {CONFIG} than {folder} has now.")
         if offset <= written:
             checkpoint.unpack(found.tensors, model, optimizer)
@@ -330,9 +337,12 @@ def _cpu() -> str:
 
 def _note_environment(folder: Path, environment: dict[str, Any]) -> None:
     path = folder / ENVIRONMENT
-    if not path.exists():
+    try:
+        first = json.loads(path.read_bytes())
+    except (FileNotFoundError, ValueError):
+        first = environment
         checkpoint.replace_file(path, _json(environment))
-    elif (first := json.loads(path.read_bytes())) != environment:
+    if first != environment:
         changed = [key for key in environment if first.get(key) != environment[key]]
         _log.warning(
             "%s: the run began with another %s; the last bits may differ.",
@@ -353,6 +363,11 @@ def _facts(experiment: Experiment, task: Task, model: Model) -> dict[str, Any]:
         "parameters": count_parameters(model),
         "effective_parameters": model.effective_parameters(),
     }
+
+
+def _file_digest(folder: Path) -> str:
+    """Of the config as it was written: fields a later version adds do not change it."""
+    return hashlib.sha256((folder / CONFIG).read_bytes()).hexdigest()
 
 
 def _json(value: dict[str, Any]) -> bytes:

@@ -1,0 +1,201 @@
+"""Experiment files: what they may hold, what is refused and in which words, and the way back."""
+
+import dataclasses
+import math
+import re
+import string
+import sys
+import tomllib
+from contextlib import suppress
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from roann.lab.config import (
+    MAX_FILE,
+    RUN_ID,
+    ConfigError,
+    Train,
+    parse,
+    read_tables,
+    read_text,
+    to_toml,
+)
+from roann.lab.models import MODELS
+from roann.lab.tasks import TASKS
+
+GOOD = """
+[task]
+name = "adding"
+length = 100
+[model]
+name = "roa-rnn"
+rho = 1
+[train]
+lr = 0.5
+schedule = [[10, 0.1], [20, 1]]
+"""
+
+
+def refused(text: str) -> str:
+    with pytest.raises(ConfigError) as info:
+        parse(read_text(text))
+    return str(info.value)
+
+
+def test_a_file_becomes_settings_with_defaults_filled_in():
+    experiment = parse(read_text(GOOD))
+    assert (experiment.task_name, experiment.model_name) == ("adding", "roa-rnn")
+    assert experiment.task.length == 100
+    assert experiment.task.batch_size == TASKS["adding"].config().batch_size
+    assert experiment.model.rho == 1.0
+    assert experiment.train == Train(lr=0.5, schedule=((10, 0.1), (20, 1.0)))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        experiment.train.lr = 1.0
+
+
+@pytest.mark.parametrize(
+    ("task", "model"), [*((t, "lstm") for t in TASKS), *(("adding", m) for m in MODELS)]
+)
+def test_the_resolved_config_reads_back_as_itself(task, model):
+    experiment = parse({"task": {"name": task}, "model": {"name": model}})
+    text = to_toml(experiment.tables())
+    assert parse(read_text(text)) == experiment
+    assert parse(read_text(text)).digest() == experiment.digest()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("lr = 0.5", "lrr = 0.5", ["[train] key 'lrr'", "did you mean 'lr'?"]),
+        ("length = 100", "lenght = 100", ["[task]", "'lenght'", "did you mean 'length'?"]),
+        ("[model]", "[modle]", ["table 'modle'", "did you mean 'model'?"]),
+        ('"adding"', '"ading"', ["[task] name", "'ading'", "did you mean 'adding'?"]),
+        ('"roa-rnn"', '"os.system"', ["[model] name", "os.system"]),
+        ('name = "adding"', "", ["[task] needs name", "copying"]),
+        ("lr = 0.5", "lr = nan", ["[train] lr", "finite", "nan"]),
+        ("lr = 0.5", "lr = inf", ["[train] lr", "finite"]),
+        ("lr = 0.5", "lr = 1e999", ["[train] lr", "finite"]),
+        ("rho = 1", "rho = -inf", ["[model] rho", "finite"]),
+        ("lr = 0.5", "lr = -1.0", ["[train] lr", "greater than 0", "-1.0"]),
+        ("lr = 0.5", 'lr = "0.5"', ["[train] lr", "valid number", "'0.5'"]),
+        ("lr = 0.5", "lr = true", ["[train] lr", "valid number", "True"]),
+        ("lr = 0.5", "lr = 1979-05-27", ["[train] lr", "date"]),
+        ("lr = 0.5", "lr = {a = 1}", ["[train] lr", "dict"]),
+        ("length = 100", "length = 100.0", ["[task] length", "valid integer", "100.0"]),
+        ("length = 100", "length = true", ["[task] length", "valid integer", "True"]),
+        ("length = 100", "length = 99999999999", ["length", "1000000", "99999999999"]),
+        ("length = 100", "length = 0x" + "f" * 9000, ["[task] length", "64 bits"]),
+        ("lr = 0.5", "seed = -1", ["[train] seed", "-1"]),
+        ("[[10, 0.1], [20, 1]]", "[[10]]", ["[train] schedule"]),
+        ("[[10, 0.1], [20, 1]]", "[" * 2000 + "]" * 2000, ["nested too deeply"]),
+        ("[[10, 0.1], [20, 1]]", "[[[[[[[[1]]]]]]]]", ["[train] schedule"]),
+        ("lr = 0.5", 'optimizer = "adamw"', ["[train] optimizer", "'adam', 'sgd' or 'nag'"]),
+        ("[task]", "sweep = 3\n[task]", ["[sweep] must be a table", "3"]),
+        ("[task]", "[task", ["not valid TOML"]),
+        ("lr = 0.5", "lr = 0.5\nlr = 0.6", ["not valid TOML"]),
+    ],
+)
+def test_a_mistake_is_named_with_its_place_and_its_cure(old, new, words):
+    assert old in GOOD
+    message = refused(GOOD.replace(old, new, 1))
+    for word in words:
+        assert word in message
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    (tmp_path / "big.toml").write_bytes(b"#" * (MAX_FILE + 1))
+    (tmp_path / "latin.toml").write_bytes(b'[task]\nname = "\xe9"')
+    (tmp_path / "folder.toml").mkdir()
+    for name, word in [
+        ("absent.toml", "No such file"),
+        ("big.toml", "at most"),
+        ("latin.toml", "UTF-8"),
+        ("folder.toml", "directory"),
+        ("nul\0.toml", "null"),
+    ]:
+        with pytest.raises(ConfigError, match=re.escape(word)) as info:
+            read_tables(tmp_path / name)
+        assert name in str(info.value)
+
+
+def test_equal_experiments_have_one_id_and_others_have_others():
+    one = parse(read_text(GOOD))
+    same = parse(read_text(GOOD.replace("rho = 1", 'rho = 1.0\nfilter = "qr"')))
+    assert one.run_id("A b/../c") == same.run_id("A b/../c")
+    ids = {one.run_id("x")}
+    ids.add(parse(read_text(GOOD.replace("rho = 1", "rho = 2"))).run_id("x"))
+    ids.add(parse(read_text(GOOD.replace("lr = 0.5", "seed = 1"))).run_id("x"))
+    ids.add(parse(read_text(GOOD.replace("length = 100", "length = 101"))).run_id("x"))
+    assert len(ids) == 4
+
+
+@given(st.text(max_size=200))
+def test_a_run_id_is_safe_as_a_name_whatever_it_is_made_from(name):
+    assert RUN_ID.fullmatch(parse(read_text(GOOD)).run_id(name))
+
+
+plain = st.recursive(
+    st.booleans()
+    | st.integers(-(2**62), 2**62)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(codec="utf-8")),
+    lambda items: st.lists(items, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(st.dictionaries(st.text(string.ascii_lowercase + "_", min_size=1), plain, max_size=5))
+def test_what_is_written_is_what_is_read(table):
+    assert tomllib.loads(to_toml({"train": table})) == {"train": table}
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_floats_survive_to_the_last_bit(value):
+    back = tomllib.loads(to_toml({"train": {"x": value}}))["train"]["x"]
+    assert isinstance(back, float)
+    assert back == value
+    assert math.copysign(1, back) == math.copysign(1, value)
+
+
+def only_config_errors(text: str) -> None:
+    with suppress(ConfigError):
+        parse(read_text(text))
+
+
+@given(st.binary(max_size=300))
+def test_random_bytes_are_refused_in_words(tmp_path_factory, data):
+    path = tmp_path_factory.getbasetemp() / "fuzz.toml"
+    path.write_bytes(data)
+    with suppress(ConfigError):
+        parse(read_tables(path))
+
+
+@given(st.text(max_size=300))
+def test_random_text_is_refused_in_words(text):
+    only_config_errors(text)
+
+
+keys = st.sampled_from(
+    ["name", "length", "lag", "hidden_size", "rho", "filter", "lr", "seed", "schedule", "__class__"]
+)
+names = st.sampled_from([*TASKS, *MODELS, "__import__('os').abort()", "roann.lab.cli:main", "../x"])
+tables = st.dictionaries(
+    st.sampled_from(["task", "model", "train", "sweep", "x"]),
+    st.dictionaries(keys, plain | names | st.integers(0, 300), max_size=4),
+)
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=100)
+@given(tables)
+def test_well_formed_nonsense_is_refused_in_words_and_nothing_is_imported(tables):
+    before = set(sys.modules)
+    only_config_errors(to_toml(tables))
+    assert not {m for m in set(sys.modules) - before if not m.startswith(("pydantic", "roann."))}
+
+
+@settings(max_examples=100)
+@given(st.integers(0, len(GOOD) - 1), st.characters(codec="utf-8"))
+def test_one_wrong_character_is_never_a_crash(place, character):
+    only_config_errors(GOOD[:place] + character + GOOD[place + 1 :])
