@@ -18,7 +18,6 @@ from roann.lab.tasks.base import Batch, Task
 
 PIXELS = 784
 HELD_OUT = 10_000  # the last training images, in the split "validation"
-LINEAR_SOFTMAX_ACCURACY = 0.9265  # of a linear classifier on the pixels: the line to draw
 
 Permutation = Literal["nengo", "urnn", "nnrnn", "lmu", "bit-reversal"]
 Split = Literal["paper", "validation"]
