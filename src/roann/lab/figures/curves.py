@@ -14,6 +14,7 @@ from matplotlib.ticker import MaxNLocator
 from roann.lab.figures.style import (
     INK,
     MUTED,
+    PAPER,
     Look,
     drawn,
     legend,
@@ -227,4 +228,5 @@ def draw_trivial(axes: Axes, value: float | None, *, percent: bool) -> None:
     axes.annotate(
         f"trivial {number}", (1.0, value), xycoords=("axes fraction", "data"), xytext=(-2, 2),
         textcoords="offset points", ha="right", va="bottom", fontsize=7.8, color=INK,
+        bbox={"facecolor": PAPER, "edgecolor": "none", "alpha": 0.7, "pad": 0.8},
     )  # fmt: skip

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle
-from matplotlib.ticker import FuncFormatter, MultipleLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
 
 from roann.lab.figures.style import (
     INK,
@@ -108,7 +108,7 @@ def _draw_interval(axes: Axes, label: str, clouds: Sequence[Cloud], look: Look) 
         c.lower if c.lower is not None and math.isfinite(c.lower) else math.nan for c in bounded
     ]
     name = label_text(label)
-    firm = [not c.vacuous for c in bounded]
+    firm = [not c.vacuous and not math.isnan(low) for c, low in zip(bounded, lower, strict=True)]
     if any(firm):
         axes.fill_between(
             xs, lower, upper, where=firm, color=look.color, alpha=0.16, linewidth=0,
@@ -119,7 +119,7 @@ def _draw_interval(axes: Axes, label: str, clouds: Sequence[Cloud], look: Look) 
     if not all(firm):
         axes.plot(
             [], [], color=look.color, linewidth=0.9, linestyle=(0, (3, 2)),
-            label=f"{name}: interval, vacuous",
+            label=f"{name}: interval, vacuous or open below",
         )  # fmt: skip
 
 
@@ -201,6 +201,7 @@ def gradient_along_time(
     arms: Mapping[str, Sequence[float]],
     *,
     times: Mapping[str, Sequence[float]] | None = None,
+    xlabel: str = "time step t",
     title: str | None = None,
 ) -> Figure:
     """The norm of the loss's gradient with respect to the state at each time step, log scale.
@@ -211,6 +212,7 @@ def gradient_along_time(
     Args:
         arms: label → norms, from the first step to the last.
         times: label → the time steps of those norms; 1, 2, 3, … if not given.
+        xlabel: name of the steps; of a feed-forward network they are layers.
         title: above the axes.
     """
     figure, axes = one_axes()
@@ -226,8 +228,9 @@ def gradient_along_time(
             marker=look.marker, markersize=3.8, markevery=max(1, len(shown) // 8), label=name,
         )  # fmt: skip
     log_axis(axes, "y")
-    axes.set_xlabel("time step t")
-    axes.set_ylabel("‖∂loss / ∂x[t]‖")
+    axes.set_xlabel(xlabel)
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True, steps=[1, 2, 5, 10]))
+    axes.set_ylabel("‖∂loss / ∂x‖")
     if title:
         axes.set_title(label_text(title))
     legend(axes)

@@ -25,7 +25,13 @@ from typing import Any, NamedTuple, ParamSpec
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import (
+    FuncFormatter,
+    LogLocator,
+    MaxNLocator,
+    NullFormatter,
+    NullLocator,
+)
 
 from roann.lab.figures.text import label_text, number_text
 
@@ -202,9 +208,12 @@ def log_axis(axes: Axes, which: str) -> None:
     (axes.set_xscale if which == "x" else axes.set_yscale)("log")
     axis.set_major_formatter(FuncFormatter(tick))
     axis.set_minor_formatter(NullFormatter())
-    low, high = sorted(axis.get_view_interval())
-    if low > 0 and high / low < 30:
-        # Less than a decade and a half: decades alone would leave one label or none.
+    low, high = sorted(axes.get_xlim() if which == "x" else axes.get_ylim())
+    # On less than a decade and a half, powers of ten alone would leave one label or none.
+    if low > 0 and high < 3 * low:
+        axis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 5, 10]))
+        axis.set_minor_locator(NullLocator())
+    elif low > 0 and high < 30 * low:
         axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
 
 

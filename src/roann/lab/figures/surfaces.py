@@ -36,7 +36,7 @@ class Surface(NamedTuple):
 @drawn
 def decision_surfaces(surfaces: Mapping[str, Surface], *, title: str | None = None) -> Figure:
     """Answers between −1 and 1 as colour, the boundary (answer 0) as a line, the points as dots."""
-    figure, grid = panels(len(surfaces), width=3.5, height=2.9)
+    figure, grid = panels(len(surfaces), width=4.8 if len(surfaces) == 1 else 3.5, height=3.0)
     figure.set_dpi(200)
     image = None
     for axes, (label, surface) in zip(grid, surfaces.items(), strict=True):

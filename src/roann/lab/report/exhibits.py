@@ -192,13 +192,20 @@ def _gradients(section: Section, arms: Sequence[Arm]) -> Exhibit | None:
         for label, values in norms.items()
         if values and values[-1] > 0
     ]
+    deep = any("layers" in arm.model for arm in arms)
+    if deep:
+        title, xlabel, first = "gradient along depth", "layer", "layer"
+        words = "How strongly the loss depends on the state of each layer. Where the line falls to "
+        words += "the left, the first layers hardly learn."
+    else:
+        title, xlabel, first = "gradient along time", "time step t", "step"
+        words = "How strongly the loss depends on the state at each time step. A network that can "
+        words += "learn from its distant past has a flat line; one that forgets falls to the left."
+    words += f" Norm at the first {first} over norm at the last: {'; '.join(facts)}."
     return Exhibit(
-        f"{section.title}: gradient along time",
-        "How strongly the loss depends on the state at each time step. A network that can learn "
-        "from its distant past has a flat line; one that forgets falls to the left. Norm at the "
-        f"first step over norm at the last: {'; '.join(facts)}. Step of the probe: "
-        f"{_steps(probes)}.",
-        gradient_along_time(norms, times=times),
+        f"{section.title}: {title}",
+        f"{words} Measured at training step {_steps(probes)}.",
+        gradient_along_time(norms, times=times, xlabel=xlabel),
     )
 
 
@@ -219,20 +226,28 @@ def _clouds(section: Section, arms: Sequence[Arm]) -> Exhibit | None:
             drawn[arm.label] = clouds
     if not drawn:
         return None
-    vacuous = any(cloud.vacuous for clouds in drawn.values() for cloud in clouds)
     return Exhibit(
         f"{section.title}: singular values",
         "Each dash is one singular value of the Jacobian of the last state with respect to the "
         "first. At ln σ = 0 a gradient keeps its length; far below it vanishes, far above it "
-        "explodes. "
-        + (
-            "The dashed interval holds, but is so wide here that it says nothing: what matters is "
-            "where the cloud really lies."
-            if vacuous
-            else "The shaded interval is where the theorem says they must lie."
-        ),
+        f"explodes. {_interval_words([c for clouds in drawn.values() for c in clouds])}",
         singular_values(drawn, xlabel="training step", xlog=False),
     )
+
+
+def _interval_words(clouds: Sequence[Cloud]) -> str:
+    bounded = [cloud for cloud in clouds if cloud.upper is not None]
+    words = []
+    if any(cloud.lower is not None and not cloud.vacuous for cloud in bounded):
+        words.append("The shaded interval is where the theorem says they must lie.")
+    if any(cloud.vacuous for cloud in bounded):
+        words.append(
+            "Where it is only outlined it holds, but is so wide that it says nothing: what counts "
+            "is where the cloud really lies."
+        )
+    if any(cloud.lower is None for cloud in bounded):
+        words.append("Without a lower end, ρ is too large for the theorem to bound from below.")
+    return " ".join(words)
 
 
 def _cloud(x: float, record: dict[str, Any]) -> Cloud:
