@@ -1,0 +1,389 @@
+"""The loop: it adds nothing to plain PyTorch, ends when it should, and never steps into a NaN."""
+
+import json
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+import tiny_runs
+import torch
+from torch import Tensor, nn
+
+from roann.lab import records
+from roann.lab.config import ConfigError, Train
+from roann.lab.models.base import Model
+from roann.lab.progress import Lines, printable
+from roann.lab.records import Records
+from roann.lab.run import Stop, build, execute
+from roann.lab.tasks.base import Batch, Task
+from roann.lab.train import (
+    DivergedError,
+    State,
+    evaluate,
+    learning_rate,
+    make_optimizer,
+    train,
+    unit_steps,
+)
+
+
+class Desk:
+    """A desk that only keeps the records."""
+
+    def __init__(self, folder) -> None:
+        self.records = Records(folder / "metrics.jsonl")
+        self.path = self.records.path
+
+    def pause(self, state: State) -> None:
+        return
+
+    def poll(self) -> None:
+        return
+
+    def show(self, state: State, loss: float) -> None:
+        return
+
+    def show_scores(self, scores: dict[str, dict[str, float]]) -> None:
+        return
+
+    def lines(self, kind: str) -> list[dict[str, Any]]:
+        self.records.flush()
+        return [line for line in records.read(self.path) if line["kind"] == kind]
+
+
+class Line(Task):
+    """y = 2 x, ten points in batches of four, four and two."""
+
+    primary, better = "mse", "lower"
+
+    def __init__(self) -> None:
+        self.name, self.readout, self.horizon, self.epoch_steps = "line", "none", None, 3
+        self.input_size = self.output_size = 1
+        self.batch_size, self.trivial = 4, {"mse": 1.0}
+        x = torch.linspace(-1, 1, 10).unsqueeze(-1)
+        self.batches = [Batch(part, 2 * part) for part in x.split(4)]
+
+    def batch(self, seed: int, step: int) -> Batch:
+        return self.batches[step % 3]
+
+    def evaluate_sets(self, seed: int, step: int) -> dict[str, Iterable[Batch]]:
+        return {"all": self.batches, "first": self.batches[:1]}
+
+    def loss(self, prediction: Tensor, targets: Tensor) -> Tensor:
+        return (prediction - targets).square().mean()
+
+    def scores(self, prediction: Tensor, targets: Tensor) -> dict[str, float]:
+        return {"mse": float(self.loss(prediction, targets))}
+
+
+class Slope(Model):
+    """y = a x + b, with a gradient and a penalty that tests may bend."""
+
+    def __init__(self, bend: float = 1.0, pull: float | None = None) -> None:
+        super().__init__()
+        self.a, self.b = nn.Parameter(torch.zeros(1)), nn.Parameter(torch.ones(1))
+        self.bend, self.pull = bend, pull
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        # b + bend (b − b): bend moves the gradient and never the value.
+        return self.a * inputs + self.b + self.bend * (self.b - self.b.detach())
+
+    def penalty(self) -> Tensor | None:
+        return None if self.pull is None else self.pull * self.a.sum()
+
+    def learning_rate_scales(self) -> dict[str, float]:
+        return {"b": 0.1}
+
+
+def trained(folder, model: Model, **plan: Any) -> tuple[Desk, State]:
+    settings = Train(**{"lr": 0.1, "length": 9, "eval_every": 3, "log_every": 1, **plan})
+    desk, state = Desk(folder), State()
+    optimizer = make_optimizer(model, settings)
+    train(Line(), model, optimizer, settings, state, desk, lambda: {"norm_W": 1.0})
+    return desk, state
+
+
+@pytest.mark.parametrize("name", ["adam", "sgd", "nag"])
+@pytest.mark.parametrize("task", ["double-moon", "copying", "adding"])
+def test_the_loop_is_plain_pytorch_bit_by_bit(tmp_path, task, name):
+    experiment = tiny_runs.experiment(task, optimizer=name, momentum=0.9, length=8)
+    folder = tiny_runs.ran(tmp_path / "run", task, optimizer=name, momentum=0.9, length=8)
+    data, model = build(experiment)
+    optimizer: torch.optim.Optimizer
+    if name == "adam":
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    else:
+        fast = {"momentum": 0.9, "nesterov": True} if name == "nag" else {}
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01, **fast)
+    losses = []
+    for step in range(8):
+        batch = data.batch(0, step)
+        loss = data.loss(model(batch.inputs), batch.targets)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    _, tensors = tiny_runs.world(folder)
+    for key, value in model.state_dict().items():
+        assert torch.equal(tensors[f"model.{key}"], value)
+    logged = [line for line in tiny_runs.lines(folder) if line["kind"] == "train"]
+    assert [line["step"] for line in logged] == [2, 4, 6, 8]
+    assert [line["loss"] for line in logged] == losses[1::2]
+
+
+def test_the_learning_rate_warms_up_and_then_keeps_to_its_schedule():
+    plan = Train(lr=0.5, warmup=4, schedule=((2, 0.1), (1, 0.5)), unit="epoch")
+    rates = [learning_rate(plan, 10, step) for step in (0, 1, 3, 4, 9, 10, 19, 20, 1000)]
+    assert rates == [0.125, 0.25, 0.5, 0.5, 0.5, 0.25, 0.25, 0.05, 0.05]
+    assert learning_rate(Train(lr=0.5), 1, 0) == 0.5
+
+
+def test_the_rates_reach_the_optimiser_by_group(tmp_path):
+    model = Slope()
+    start = {name: p.detach().clone() for name, p in model.named_parameters()}
+    desk, _ = trained(tmp_path, model, optimizer="sgd", length=1, warmup=2)
+    gradient = {name: p.grad for name, p in model.named_parameters()}
+    torch.testing.assert_close(model.a.detach(), start["a"] - 0.05 * gradient["a"])
+    torch.testing.assert_close(model.b.detach(), start["b"] - 0.005 * gradient["b"])
+    assert desk.lines("train")[0]["lr"] == 0.05
+
+
+def test_records_say_when_and_what(tmp_path):
+    desk, _ = trained(tmp_path, Slope(), length=7, probe_at=(0, 2, 7))
+    assert [line["step"] for line in desk.lines("train")] == [1, 2, 3, 4, 5, 6, 7]
+    assert [line["epoch"] for line in desk.lines("train")][2:5] == [1.0, 4 / 3, 5 / 3]
+    assert [line["step"] for line in desk.lines("probe")] == [0, 2, 7]
+    evals = desk.lines("eval")
+    assert [(e["step"], e["set"]) for e in evals] == [
+        (step, name) for step in (3, 6, 7) for name in ("all", "first")
+    ]
+    assert all(line["seconds"] >= 0 and "mse" in line for line in evals)
+    first = desk.lines("train")[0]
+    assert first.keys() >= {"loss", "mse", "lr", "grad_norm"}
+    x, y = Line().batches[0].inputs, Line().batches[0].targets
+    error = 1 - y
+    assert first["loss"] == pytest.approx(error.square().mean().item())
+    # b moves the value once and the bend once more: its gradient is doubled.
+    by_hand = math.hypot((2 * error * x).mean().item(), (4 * error).mean().item())
+    assert first["grad_norm"] == pytest.approx(by_hand)
+
+
+def test_epochs_are_a_unit(tmp_path):
+    desk, state = trained(tmp_path, Slope(), unit="epoch", length=4, eval_every=2, probe_at=(1,))
+    assert state.step == 12
+    assert [line["step"] for line in desk.lines("eval")] == [6, 6, 12, 12]
+    assert [line["step"] for line in desk.lines("probe")] == [3]
+
+
+def test_a_task_without_epochs_cannot_be_trained_by_them():
+    task, _ = build(tiny_runs.experiment("adding"))
+    with pytest.raises(ConfigError, match='use unit = "iteration"'):
+        unit_steps(Train(unit="epoch"), task)
+
+
+def test_a_set_is_scored_by_its_examples_not_by_its_batches():
+    model = Slope()
+    x = torch.cat([b.inputs for b in Line().batches])
+    whole = (model.b.detach() - 2 * x).square().mean().item()
+    assert evaluate(Line(), model, 0, 0)["all"]["mse"] == pytest.approx(whole, rel=1e-6)
+    assert model.training
+
+
+def test_the_penalty_pulls_but_is_not_the_loss(tmp_path):
+    free, pulled = Slope(), Slope(pull=3.0)
+    logged = []
+    for name, model in (("free", free), ("pulled", pulled)):
+        (tmp_path / name).mkdir()
+        logged.append(trained(tmp_path / name, model, length=1)[0].lines("train")[0])
+    assert logged[0]["loss"] == logged[1]["loss"]
+    torch.testing.assert_close(pulled.a.grad, free.a.grad + 3.0)
+
+
+def test_clipping_keeps_the_direction(tmp_path):
+    (tmp_path / "free").mkdir()
+    free, clipped = Slope(), Slope()
+    norm = trained(tmp_path / "free", free, length=1)[0].lines("train")[0]["grad_norm"]
+    line = trained(tmp_path, clipped, length=1, clip_norm=norm / 4)[0].lines("train")[0]
+    assert line["grad_norm"] == norm
+    torch.testing.assert_close(clipped.a.grad, free.a.grad / 4)
+    torch.testing.assert_close(clipped.b.grad, free.b.grad / 4)
+
+
+def test_the_stop_rule_wants_good_scores_in_a_row(tmp_path):
+    scores = [line["mse"] for line in _evals(tmp_path, {})]
+    assert scores == sorted(scores, reverse=True)  # it learns, so a threshold is passed once
+    between = (scores[3] + scores[2]) / 2
+    stopped = _evals(tmp_path, {"stop_score": between, "stop_evals": 3})
+    assert [line["step"] for line in stopped] == [1, 2, 3, 4, 5, 6]
+    assert [line["mse"] for line in stopped] == scores[:6]
+
+
+def _evals(folder, plan: dict[str, Any]) -> list[dict[str, Any]]:
+    desk, _ = trained(folder, Slope(), optimizer="sgd", length=12, eval_every=1, **plan)
+    return [line for line in desk.lines("eval") if line["set"] == "all"]
+
+
+def test_time_is_up_means_a_last_evaluation(tmp_path):
+    desk, state = trained(tmp_path, Slope(), length=10**9, max_seconds=1e-9, eval_every=10**6)
+    assert state.step == 1
+    assert [line["step"] for line in desk.lines("eval")] == [1, 1]
+
+
+@pytest.mark.parametrize(("bend", "cause"), [(math.nan, "loss"), (math.inf, "loss")])
+def test_a_loss_that_is_not_finite_is_not_stepped_into(tmp_path, bend, cause):
+    model = Slope(bend)
+    start = [p.detach().clone() for p in model.parameters()]
+    with pytest.raises(DivergedError, match=f"the {cause} is nan"):
+        trained(tmp_path, model)
+    assert all(torch.equal(p, q) for p, q in zip(model.parameters(), start, strict=True))
+
+
+def test_a_gradient_that_is_not_finite_is_not_stepped_into_and_is_named(tmp_path):
+    class Kinked(Slope):
+        def forward(self, inputs: Tensor) -> Tensor:
+            return inputs * self.a + (self.b - self.b.detach()).sqrt()  # slope ∞ at 0, value 0
+
+    model = Kinked()
+    start = [p.detach().clone() for p in model.parameters()]
+    with pytest.raises(DivergedError, match="the gradient of b is not finite"):
+        trained(tmp_path, model)
+    assert all(torch.equal(p, q) for p, q in zip(model.parameters(), start, strict=True))
+
+
+def test_a_huge_but_finite_gradient_is_not_called_divergence(tmp_path):
+    """1e25 is a number in float32, its square is not."""
+    desk, state = trained(tmp_path, Slope(bend=1e25), length=1)
+    assert state.step == 1
+    norm = desk.lines("train")[0]["grad_norm"]
+    assert 1e24 < norm < 1e26
+
+
+def test_records_survive_a_torn_end_and_are_cut_where_told(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    book = Records(path)
+    book.write("eval", 1, None, 0.1234567, {"set": "eval", "x": math.nan, "y": [math.inf, 1.5]})
+    offset = book.sync()
+    book.write("eval", 2, 0.5, 2.0, {"set": "eval", "x": 1.0})
+    book.sync()
+    book.close()
+    assert offset == path.read_bytes().index(b"\n") + 1
+    with open(path, "ab") as file:
+        file.write(b'{"kind": "eval", "st')
+    first, second = records.read(path)
+    assert first == {
+        "kind": "eval", "step": 1, "epoch": None, "seconds": 0.123, "set": "eval", "x": None,
+        "y": [None, 1.5],
+    }  # fmt: skip
+    assert second["step"] == 2
+    again = Records(path, offset)
+    assert path.stat().st_size == offset
+    again.write("eval", 3, None, 3.0, {"set": "eval"})
+    again.sync()
+    again.close()
+    assert [line["step"] for line in records.read(path)] == [1, 3]
+    with open(path, "ab") as file:
+        file.write(b"\xff\n")
+    with pytest.raises(ValueError, match="utf-8"):
+        records.read(path)
+    assert [line["step"] for line in records.read(path, strict=False)] == [1, 3]
+
+
+def test_the_summary_tells_last_best_and_selected_apart():
+    accuracies = {"validation": [0.5, 0.9, 0.7], "test": [0.6, 0.8, 0.85]}
+    lines = [
+        {
+            "kind": "eval",
+            "step": k,
+            "set": name,
+            "seconds": 0.0,
+            "epoch": None,
+            "accuracy": values[k],
+        }
+        for k in range(3)
+        for name, of in accuracies.items()
+    ]
+    found = records.summary(lines, "accuracy", "higher")
+    assert {k: v["accuracy"] for k, v in found["final"].items()} == {
+        "validation": 0.7,
+        "test": 0.85,
+    }
+    assert found["best"]["test"]["step"] == 2
+    assert found["best"]["validation"] == {"step": 1, "epoch": None, "accuracy": 0.9}
+    assert found["selected"]["test"]["accuracy"] == 0.8
+    worst = records.summary(lines, "accuracy", "lower")
+    assert worst["best"]["test"]["accuracy"] == 0.6
+    assert records.summary([], "accuracy", "lower") == {"final": {}, "best": {}, "selected": {}}
+
+
+def test_a_result_holds_what_a_reader_asks(tmp_path):
+    folder = tiny_runs.ran(tmp_path / "run", "double-moon", length=10, probe_at=(0, 10))
+    result = json.loads((folder / "result.json").read_text())
+    assert (result["status"], result["steps"]) == ("finished", 10)
+    assert result["cause"] == "trained to its length"
+    _, model = build(tiny_runs.experiment("double-moon"))
+    assert result["parameters"] == sum(p.numel() for p in model.parameters())
+    assert result["trivial"] == {"mse": 1.0, "accuracy": 0.5}
+    last = [line for line in tiny_runs.lines(folder) if line["kind"] == "eval"][-1]
+    assert result["final"]["eval"]["mse"] == last["mse"]
+    environment = json.loads((folder / "env.json").read_text())
+    assert environment["flush_denormal"] is True
+    assert environment["torch"] == torch.__version__
+    probes = [line for line in tiny_runs.lines(folder) if line["kind"] == "probe"]
+    assert [line["step"] for line in probes] == [0, 10]
+    for line in probes:
+        assert line["maps"] == 5
+        assert len(line["sigma"]) == 1
+        assert line["sigma"][0] <= line["bound"]["upper"]
+        assert len(line["gradient_by_step"]) == 6
+        assert len(line["surface"]["values"]) == 43
+
+
+@pytest.mark.parametrize("model", ["roa-rnn", "lstm"])
+def test_a_probe_agrees_with_autograd(tmp_path, model):
+    """The singular values of ∂x_T/∂x_0, computed once more in the plainest way."""
+    settings = {"name": model, "hidden_size": 3}
+    folder = tiny_runs.ran(tmp_path / "run", "adding", settings, length=1, probe_at=(0,))
+    (line,) = [line for line in tiny_runs.lines(folder) if line["kind"] == "probe"]
+    task, built = build(tiny_runs.experiment("adding", settings))
+    system = built.system.double()
+    u = next(iter(task.evaluate_sets(0, 0)["eval"])).inputs[:, 0].double()
+
+    def last(x: Tensor) -> Tensor:
+        for u_k in u:
+            x = system.step(x, u_k)
+        return x
+
+    J = torch.autograd.functional.jacobian(last, torch.zeros(system.state_size).double())
+    expected = torch.linalg.svdvals(J).log()
+    # The plain way is right to eps of the largest value only: leave out what that could spoil.
+    seen = expected > expected[0] - math.log(1e8)
+    assert seen.sum() >= 3
+    found = torch.tensor(line["sigma"]).double()
+    torch.testing.assert_close(found[seen], expected[seen], rtol=1e-5, atol=1e-6)
+
+
+def test_progress_tells_loss_score_trivial_speed_and_time_left(capsys, monkeypatch):
+    monkeypatch.setattr(Lines, "interval", 0.0)
+    watch = Lines("run\x1b[31m\u202e", 100, "mse", 1 / 6)
+    watch.step(1, 0.5)
+    watch.scores({"eval": {"mse": 0.25}})
+    watch.step(2, 0.125)
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith("run[31m: step 1/100, loss 0.5, mse not yet known, trivial 0.1667")
+    assert "loss 0.125, eval mse 0.25, trivial 0.1667" in second
+    assert "steps/s" in second
+    assert second.endswith("left")
+
+
+def test_nothing_that_moves_a_cursor_is_printed():
+    assert printable("a\x00\x07\x1b[2J\x9b1;1H\u202e\u200fb\nc") == "a[2J1;1Hb\nc"
+
+
+def test_running_a_finished_run_again_changes_nothing(tmp_path, caplog):
+    folder = tiny_runs.ran(tmp_path / "run", "adding", length=4)
+    before = {p: p.stat().st_mtime_ns for p in folder.rglob("*") if p.name != ".lock"}
+    with caplog.at_level("INFO", "roann"):
+        execute(folder, Stop())
+    assert "nothing to do, the run has finished" in caplog.text
+    assert {p: p.stat().st_mtime_ns for p in folder.rglob("*") if p.name != ".lock"} == before
