@@ -21,12 +21,14 @@ def modrelu(z: Tensor, b: Tensor) -> Tensor:
 def complex_modrelu(z: Tensor, b: Tensor) -> Tensor:
     """z·max(|z| + b, 0)/|z| of complex z = [Re; Im] (…, 2N), b (N,); 0 at z = 0.
 
-    Written z·max(1 + b/|z|, 0), with |z| taken as 1 where it vanishes: the value there is 0 and
-    the gradient finite, where √(Re² + Im²) alone would give NaN. b = 0 is the identity, exactly.
+    Written z·max(1 + b/|z|, 0), with |z| taken as 1 where it vanishes or |z|⁻³ would overflow
+    (below 2e-13 in float32): the value there is 0 or as small, and the gradient finite, where
+    √(Re² + Im²) alone would give NaN. b = 0 is the identity, exactly.
     """
+    vanishing = torch.finfo(z.dtype).tiny ** (2 / 3)
     pairs = z.reshape(*z.shape[:-1], 2, -1)
     square = pairs.square().sum(-2)
-    inverse = torch.where(square > torch.finfo(z.dtype).tiny, square, 1.0).rsqrt()
+    inverse = torch.where(square > vanishing, square, 1.0).rsqrt()
     return (pairs * torch.relu(1 + b * inverse).unsqueeze(-2)).reshape(z.shape)
 
 
