@@ -11,6 +11,8 @@ from typing import Any
 from roann.lab.config import to_toml
 
 ENV = {"roann": "0.1.0", "torch": "2.13.0+cpu", "python": "3.12.3", "cpu": "a test", "threads": 1}
+ADDING = {"name": "adding", "length": 200}
+ROA = {"name": "roa-rnn", "hidden_size": 128, "rho": 0.005, "filter": "qr"}
 GOALS: dict[str, dict[str, Any]] = {
     "adding": {"primary": "mse", "better": "lower", "trivial": {"mse": 1 / 6}},
     "copying": {

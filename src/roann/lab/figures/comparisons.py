@@ -21,6 +21,7 @@ from roann.lab.figures.style import (
     INK,
     MUTED,
     OKABE_ITO,
+    Look,
     drawn,
     legend,
     log_axis,
@@ -153,26 +154,7 @@ def score_against_rho(
     """
     figure, axes = one_axes()
     for label, look in looks(arms).items():
-        scores: dict[float, list[float]] = {}
-        for point in arms[label]:
-            if point.score is not None:
-                scores.setdefault(point.rho, []).append(point.score)
-        grid = sorted(scores)
-        axes.plot(
-            [rho for rho in grid for _ in scores[rho]], [s for rho in grid for s in scores[rho]],
-            linestyle="none", marker=look.marker, markersize=4, color=look.color, alpha=0.45,
-            markeredgewidth=0,
-        )  # fmt: skip
-        axes.plot(
-            grid, [statistics.median(scores[rho]) for rho in grid], color=look.color,
-            linestyle=look.dash, marker=look.marker, markersize=5, label=label_text(label),
-        )  # fmt: skip
-        lost = sorted(point.rho for point in arms[label] if point.score is None)
-        axes.plot(
-            lost, [0.03] * len(lost), transform=axes.get_xaxis_transform(), linestyle="none",
-            marker="x", markersize=7, markeredgewidth=1.8, color=look.color,
-            label=f"{label_text(label)}: diverged" if lost else None,
-        )  # fmt: skip
+        _draw_rho_arm(axes, label_text(label), arms[label], look)
     draw_trivial(axes, trivial, percent=percent)
     if marked is not None:
         axes.axvline(marked, color=INK, linestyle=":", linewidth=1.1)
@@ -192,6 +174,30 @@ def score_against_rho(
         axes.set_title(label_text(title))
     legend(axes)
     return figure
+
+
+def _draw_rho_arm(axes: Axes, name: str, points: Sequence[RhoPoint], look: Look) -> None:
+    scores: dict[float, list[float]] = {}
+    for point in points:
+        if point.score is not None:
+            scores.setdefault(point.rho, []).append(point.score)
+    grid = sorted(scores)
+    axes.plot(
+        [rho for rho in grid for _ in scores[rho]], [s for rho in grid for s in scores[rho]],
+        linestyle="none", marker=look.marker, markersize=4, color=look.color, alpha=0.45,
+        markeredgewidth=0,
+    )  # fmt: skip
+    axes.plot(
+        grid, [statistics.median(scores[rho]) for rho in grid], color=look.color,
+        linestyle=look.dash, marker=look.marker, markersize=5, label=name,
+    )  # fmt: skip
+    lost = sorted(point.rho for point in points if point.score is None)
+    if lost:
+        axes.plot(
+            lost, [0.03] * len(lost), transform=axes.get_xaxis_transform(), linestyle="none",
+            marker="x", markersize=7, markeredgewidth=1.8, color=look.color,
+            label=f"{name}: diverged",
+        )  # fmt: skip
 
 
 class Timing(NamedTuple):

@@ -1,0 +1,175 @@
+"""From run directories to scores: what is read, what belongs together, what is best and median."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from made_runs import ADDING, ROA, adding_evals, psmnist_evals, write_many, write_run
+
+from roann.lab.paper_figures import CLAIMS, PSMNIST_TABLE, claim_for
+from roann.lab.report import ReportError, load_run, load_runs, sections_of
+
+
+def test_load_run_reads_all_five_parts(tmp_path: Path):
+    folder = write_run(
+        tmp_path / "a", task=ADDING, model=ROA, evals=adding_evals(0.3, 0), train={"seed": 7}
+    )
+    run = load_run(folder)
+    assert (run.name, run.seed, run.status, run.steps, run.seconds) == (
+        "a",
+        7,
+        "finished",
+        3000,
+        12.5,
+    )
+    assert run.task == ADDING
+    assert run.model == ROA
+    assert run.facts["trivial"] == {"mse": 1 / 6}
+    assert run.env["torch"] == "2.13.0+cpu"
+    assert run.text == (folder / "config.toml").read_text(encoding="utf-8")
+
+
+def test_an_unfinished_run_and_a_line_cut_short_are_no_error(tmp_path: Path):
+    folder = write_run(
+        tmp_path / "a", task=ADDING, model=ROA, evals=adding_evals(0.3, 0, 5), status=None
+    )
+    with open(folder / "metrics.jsonl", "a", encoding="utf-8") as file:
+        file.write('{"kind":"eval","step":60')
+    run = load_run(folder)
+    assert (run.status, run.steps, run.seconds) == ("unfinished", 500, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "words"),
+    [
+        ("metrics.jsonl", "{}\n", r"metrics\.jsonl: line 1 is not a record with a kind"),
+        ("metrics.jsonl", "nonsense\n", r"metrics\.jsonl: a line is not JSON"),
+        ("result.json", "[]", r"result\.json: must hold a JSON object, got a list"),
+        ("result.json", "{", r"result\.json: not JSON"),
+        ("env.json", "{", r"env\.json: not JSON"),
+        ("config.toml", "[task", r"config\.toml: not valid TOML"),
+        ("config.toml", "[model]\nname='a'", r"config\.toml: \[task\] has no name"),
+    ],
+)
+def test_damage_is_named_with_its_place(tmp_path: Path, file: str, content: str, words: str):
+    folder = write_run(tmp_path / "a", task=ADDING, model=ROA, evals=[])
+    (folder / file).write_text(content, encoding="utf-8")
+    with pytest.raises(ReportError, match=words):
+        load_run(folder)
+
+
+def test_a_place_without_runs_says_what_to_give(tmp_path: Path):
+    with pytest.raises(ReportError, match="no run directory here or below"):
+        load_runs([tmp_path])
+    with pytest.raises(ReportError, match=r"no config\.toml, so this is not a run directory"):
+        load_run(tmp_path)
+
+
+def test_runs_are_found_at_any_depth_and_counted_once(tmp_path: Path):
+    deep = write_run(tmp_path / "x" / "y" / "a", task=ADDING, model=ROA, evals=[])
+    write_run(tmp_path / "b", task=ADDING, model=ROA, evals=[])
+    assert [run.name for run in load_runs([tmp_path, deep])] == ["b", "a"]
+
+
+def test_sections_group_by_task_then_by_all_but_the_seed(tmp_path: Path):
+    write_many(tmp_path)
+    sections = sections_of(load_runs([tmp_path]))
+    assert [section.title for section in sections] == [
+        "Double moon",
+        "Copying memory, L = 400",
+        "Adding problem, T = 200",
+        "Adding problem, T = 1,000",
+        "Permuted sequential MNIST",
+    ]
+    labels = {section.title: [arm.label for arm in section.arms] for section in sections}
+    assert labels["Copying memory, L = 400"] == ["roa-rnn", "lstm", "vanilla-rnn"]
+    assert labels["Adding problem, T = 1,000"] == [
+        f"roa-rnn, {name}" for name in ("cycle", "haar", "identity", "permutation", "qr")
+    ]
+    assert labels["Permuted sequential MNIST"] == [f"roa-rnn, N = {n}" for n in (178, 256, 512)]
+    assert labels["Adding problem, T = 200"][0] == "roa-rnn, ρ = 0.003333"
+    assert labels["Adding problem, T = 200"][-1] == "roa-rnn, ρ = 10"
+    assert [run.seed for run in sections[1].arms[0].runs] == [0, 1, 2, 3, 4]
+
+
+def test_tasks_of_one_title_are_told_apart(tmp_path: Path):
+    for split in ("paper", "validation"):
+        task = {"name": "psmnist", "split": split}
+        write_run(tmp_path / split, task=task, model=ROA, evals=psmnist_evals(0.97, 0))
+    titles = [section.title for section in sections_of(load_runs([tmp_path]))]
+    assert titles == [f"Permuted sequential MNIST, split {s}" for s in ("paper", "validation")]
+
+
+def test_scores_of_an_arm(tmp_path: Path):
+    """Four seeds: solved, collapsed after solving, diverged, never learnt."""
+    table = [
+        ([0.125, 0.9, 0.99], "finished"),
+        ([0.125, 0.95, 0.13], "finished"),
+        ([0.125, 0.5], "diverged"),
+        ([0.125, 0.12, 0.14], "finished"),
+    ]
+    for seed, (recalls, status) in enumerate(table):
+        evals = [
+            {"step": 50 * k, "recall_accuracy": r, "cross_entropy": 1 - r}
+            for k, r in enumerate(recalls, 1)
+        ]
+        write_run(
+            tmp_path / f"s{seed}", task={"name": "copying", "lag": 400}, model=ROA, evals=evals,
+            train={"seed": seed}, status=status,
+        )  # fmt: skip
+    (section,) = sections_of(load_runs([tmp_path]))
+    (arm,) = section.arms
+    goal = section.goal
+    assert (goal.score, goal.better, goal.set) == ("recall_accuracy", "higher", "eval")
+    assert [o.best for o in arm.outcomes] == [0.99, 0.95, 0.5, 0.14]
+    assert [o.best_step for o in arm.outcomes] == [150, 100, 100, 150]
+    assert [o.last for o in arm.outcomes] == [0.99, 0.13, None, 0.14]
+    assert arm.best(goal) == 0.99
+    assert arm.median(goal, "best") == pytest.approx((0.95 + 0.5) / 2)
+    assert arm.median(goal, "last") == pytest.approx((0.13 + 0.14) / 2)
+    assert arm.diverged == 1
+    assert arm.fell_back(goal) == 1
+    assert goal.progress(0.125) == 0
+    assert goal.progress(1.0) == 1
+
+
+def test_a_median_that_does_not_exist_is_not_invented(tmp_path: Path):
+    write_run(tmp_path / "a", task=ADDING, model=ROA, evals=adding_evals(0.3, 0))
+    write_run(tmp_path / "b", task=ADDING, model=ROA, evals=[], status=None, train={"seed": 1})
+    (section,) = sections_of(load_runs([tmp_path]))
+    assert section.arms[0].median(section.goal, "last") is None
+    assert section.arms[0].best(section.goal) is not None
+    shutil.rmtree(tmp_path / "b")
+    write_run(
+        tmp_path / "b", task=ADDING, model=ROA, evals=adding_evals(0.3, 1, 3), status="diverged",
+        train={"seed": 1},
+    )  # fmt: skip
+    (section,) = sections_of(load_runs([tmp_path]))
+    assert section.arms[0].median(section.goal, "last") is None  # half of them diverged
+
+
+def test_validation_selects_the_epoch_and_test_is_reported(tmp_path: Path):
+    evals = []
+    for epoch, (validation, test) in enumerate([(0.90, 0.91), (0.97, 0.95), (0.96, 0.98)], 1):
+        at = {"step": 600 * epoch, "epoch": float(epoch), "cross_entropy": 0.1}
+        evals.append(at | {"set": "validation", "accuracy": validation})
+        evals.append(at | {"set": "test", "accuracy": test})
+    write_run(tmp_path / "a", task={"name": "psmnist"}, model=ROA, evals=evals)
+    (section,) = sections_of(load_runs([tmp_path]))
+    (outcome,) = section.arms[0].outcomes
+    assert (outcome.best, outcome.last, outcome.selected) == (0.98, 0.98, 0.95)
+
+
+def test_the_paper_is_quoted_only_where_it_spoke():
+    psmnist = {"name": "psmnist", "permutation": "nengo"}
+    ours = {"name": "roa-rnn", "rho": 0.5, "filter": "qr"}
+    found = [claim_for(psmnist, ours | {"hidden_size": n}) for n in (178, 256, 512, 128)]
+    assert [claim.value if claim else None for claim in found] == [0.9724, 0.9788, 0.9825, None]
+    assert claim_for(psmnist, ours | {"hidden_size": 178, "filter": "permutation"}) is None
+    assert claim_for(psmnist, ours | {"hidden_size": 178, "rho": 1.0}) is None
+    adding = {"name": "adding", "length": 200}
+    assert claim_for(adding, {"name": "roa-rnn", "rho": 0.005, "filter": "qr"}) is not None
+    assert all(claim.source for claim in CLAIMS)
+    assert [row[2] for row in PSMNIST_TABLE if row[0] == "roaRNN"] == [0.9724, 0.9788, 0.9825]
