@@ -94,10 +94,10 @@ namespace avx2_64 {
 #define TILE_ROWS 12
 #if defined(__clang__)
 #pragma clang attribute push( \
-    __attribute__((target("avx512f,avx512dq,avx512vl,avx512bw,avx2,fma"))), apply_to = function)
+    __attribute__((target("avx512f,avx512dq,avx512vl,avx512bw,avx2,fma,prfchw"))), apply_to = function)
 #else
 #pragma GCC push_options
-#pragma GCC target("avx512f,avx512dq,avx512vl,avx512bw,avx2,fma")
+#pragma GCC target("avx512f,avx512dq,avx512vl,avx512bw,avx2,fma,prfchw")
 #endif
 namespace avx512_32 {
 #define real float

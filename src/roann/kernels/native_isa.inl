@@ -43,7 +43,10 @@ static int64_t carve(Sweep& s, char* from) {
     s.index = (int32_t*)take(line);
     s.now = (real*)take(block);
     s.next = (real*)take(block);
-    s.C = (real*)take(p.layout == THIN ? 2 * line : s.rows * 2 * VECTOR_BYTES);
+    const int64_t panel = s.rows * 2 * VECTOR_BYTES;
+    const int64_t products = panel < 2 * line ? 2 * line : panel;
+    s.C = (real*)take(products);
+    s.D = (real*)take(products);
     const int64_t cleared = top;
     if (p.layout == WIDE && stacked(p)) s.panels = (real*)take(packed_bytes(p));
     if (from) memset(from, 0, size_t(cleared));
@@ -81,9 +84,10 @@ static void backward_sweep(Sweep& s) {
     for (int64_t t = p.end - 1; t >= p.begin; t--) {
         const int64_t m = moving(s, t);
         for (int64_t l = before; l < m; l++) {
-            const real* lambda = (const real*)p.lambda0 + row(s, l) * p.N;
+            real* lambda = s.C;
+            memcpy(lambda, (const real*)p.lambda0 + row(s, l) * p.N, p.N * sizeof(real));
             for (int64_t j = 0; j < s.vectors; j++)
-                adjoint(s, t, l, j, load_part(lambda + j * L, lanes(s, j)), s.now);
+                adjoint(s, t, j, l, 1, lambda + j * L, 0, s.now);
         }
         for (int64_t l = m; l < s.rows; l++) pass(s, t, l);
         if (t > p.begin && (p.alpha_step || p.b_step)) load_update(s, t - 1);

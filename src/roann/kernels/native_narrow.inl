@@ -44,6 +44,10 @@ INLINE V filtered(const Args& p, int64_t t, int64_t N, int64_t j, const V* x) {
                fill(((const real*)p.O0)[at + j]) * x[j]);
 }
 
+static __attribute__((noinline)) V smooth_one(int64_t code, V y, V* slope) {
+    return smooth_phi(code, y, slope);
+}
+
 template <int FIXED>
 static void forward_group(const Args& p, int64_t t, int64_t group, V* x, V* u) {
     const int64_t N = FIXED ? FIXED : p.N;
@@ -59,7 +63,8 @@ static void forward_group(const Args& p, int64_t t, int64_t group, V* x, V* u) {
         V y = fill(p.b ? b[j] : real(0)), slope;
         for (int64_t i = 0; i < p.I; i++) y = fma(fill(W_i[j * p.I + i]), u[i], y);
         for (int64_t k = 0; k < N; k++) y = fma(fill(W[j * N + k]), x[k], y);
-        const V f = phi(p.phi, y, &slope), Ox = filtered(p, t, N, j, x);
+        const V f = smooth(p.phi) ? smooth_one(p.phi, y, &slope) : linear_phi(p.phi, y, &slope);
+        const V Ox = filtered(p, t, N, j, x);
         const V a = fill(alpha[j * p.alpha_unit]);
         next[j] = choose(first(n), fma(a, f, (1 - a) * Ox), x[j]);
         if (p.slopes == REAL_SLOPES) slopes[j] = choose(first(n), slope, V{});

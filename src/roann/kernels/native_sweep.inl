@@ -1,6 +1,11 @@
 // What both sweeps share: the rows of one thread, the parameters of one step, and the elementwise
 // part of the update and of its adjoint. Included once per ISA and dtype (native.cpp).
 
+struct Ahead {
+    const char *at, *end;
+};
+enum { AHEAD_LINES = 12 };
+
 // One thread's share of a sweep. It owns rows row0, row0 + row_step, … of the batch, and scans
 // them through all steps without meeting another thread.
 struct Sweep {
@@ -12,8 +17,9 @@ struct Sweep {
     real *cos, *sin;                // of the filter of the current step
     int32_t* index;
     real *now, *next;               // local rows: x, or [a, (1 − α) λ] in the backward sweep
-    real *C;                        // one panel of products: (rows, 2 L)
+    real *C, *D;                    // one panel of products, and of slopes: (rows, 2 L)
     real *panels, *input_panels;    // packed weights
+    Ahead ahead[2];
 };
 
 INLINE int lanes(const Sweep& s, int64_t j) {
@@ -59,26 +65,74 @@ static void load_filter(Sweep& s, int64_t t) {
     }
 }
 
-INLINE V structured(const Sweep& s, const real* x, int64_t j) {
-    const V other = gather(x, s.index + j * L);
-    if (s.p->filter == GATHER) return other;
-    return fma(load(s.sin + j * L), other, load(s.cos + j * L) * load(x + j * L));
+// O x (or Oᵀ x) of a structured filter, one vector of one row at a time.
+struct Structure {
+    bool rotates;
+    const int32_t* index;
+    const real *cos, *sin;
+};
+INLINE Structure structure(const Sweep& s) {
+    return {s.p->filter == ROTATION, s.index, s.cos, s.sin};
+}
+INLINE V apply(const Structure& o, const real* x, int64_t j) {
+    const V other = gather(x, o.index + j * L);
+    if (!o.rotates) return other;
+    return fma(load(o.sin + j * L), other, load(o.cos + j * L) * load(x + j * L));
 }
 
-// x[t+1] = α φ(y + b) + (1 − α) O x, for one vector of one row.
-INLINE void update(Sweep& s, int64_t t, int64_t l, int64_t j, V product, V Ox) {
+// x[t+1] = α φ(y + b) + (1 − α) O x, for vector j of rows first … first + m − 1. W x + W_i u is in
+// C (m, 2 L), with O x beside it if the filter is dense. What the loop needs is copied out of the
+// structs first: its stores may alias anything.
+static void update(const Sweep& s, int64_t t, int64_t j, int64_t from, int64_t m, real* C) {
     const Args& p = *s.p;
-    const V y = product + load(s.bias + j * L);
-    V slope;
-    const V f = phi(p.phi, y, &slope);
-    const V x = fma(load(s.alpha + j * L), f, load(s.beta + j * L) * Ox);
-    store(s.next + l * s.ld + j * L, x);
-    const int64_t at = offset(s, t, l) + j * L;
-    store_part((real*)p.states + at, x, lanes(s, j));
-    if (p.slopes == BIT_SLOPES)
-        ((uint16_t*)p.slope)[(t * p.B + row(s, l)) * s.vectors + j] = uint16_t(positive(y));
-    else if (p.slopes == REAL_SLOPES)
-        store_part((real*)p.slope + at, slope, lanes(s, j));
+    const V alpha = load(s.alpha + j * L), beta = load(s.beta + j * L), bias = load(s.bias + j * L);
+    const int64_t code = p.phi, ld = s.ld, step = s.row_step;
+    const bool dense = p.filter == DENSE, real_slopes = p.slopes == REAL_SLOPES;
+    const Structure O = structure(s);
+    const int n = lanes(s, j);
+    const real* now = s.now + from * ld;
+    real *D = s.D, *next = s.next + from * ld + j * L;
+    real* states = (real*)p.states + offset(s, t, from) + j * L;
+    real* slopes = (real*)p.slope + offset(s, t, from) + j * L;
+    uint16_t* bits = p.slopes == BIT_SLOPES
+                         ? (uint16_t*)p.slope + (t * p.B + row(s, from)) * s.vectors + j
+                         : nullptr;
+    const int64_t bits_step = step * s.vectors, rows_step = step * p.N;
+    const bool curved = smooth(code);
+    if (curved) {
+        for (int64_t l = 0; l < m; l++) store(C + l * 2 * L, load(C + l * 2 * L) + bias);
+        smooth_all(code, m, 2 * L, C, D);
+    }
+    for (int64_t l = 0; l < m; l++) {
+        V f = load(C + l * 2 * L), slope;
+        if (curved) {
+            slope = load(D + l * 2 * L);
+        } else {
+            const V y = f + bias;
+            f = linear_phi(code, y, &slope);
+            if (bits) bits[l * bits_step] = uint16_t(positive(y));
+        }
+        const V Ox = dense ? load(C + l * 2 * L + L) : apply(O, now + l * ld, j);
+        const V x = fma(alpha, f, beta * Ox);
+        store(next + l * ld, x);
+        store_part(states + l * rows_step, x, n);
+        if (real_slopes) store_part(slopes + l * rows_step, slope, n);
+    }
+}
+
+// Memory the next step will touch is called for a few lines at a time, between tiles: without
+// this, most of the elementwise time is waiting.
+INLINE void call_ahead(Sweep& s, const void* array, int64_t t, int which) {
+    Ahead& ahead = s.ahead[which];
+    ahead.at = ahead.end = nullptr;
+    if (!array || t < 0 || t >= s.p->T || s.row_step != 1) return;
+    ahead.at = (const char*)((const real*)array + offset(s, t, 0));
+    ahead.end = ahead.at + s.rows * s.p->N * int64_t(sizeof(real));
+}
+INLINE void call_lines(Sweep& s) {
+    for (Ahead& ahead : s.ahead)
+        for (int i = 0; i < AHEAD_LINES && ahead.at < ahead.end; i++, ahead.at += 64)
+            __builtin_prefetch(ahead.at, 1, 2);
 }
 
 // A row that does not move repeats its state; its slopes are zero.
@@ -93,29 +147,38 @@ static void repeat(Sweep& s, int64_t t, int64_t l) {
         memset((real*)p.slope + offset(s, t, l), 0, p.N * sizeof(real));
 }
 
-INLINE V slope_at(const Sweep& s, int64_t t, int64_t l, int64_t j) {
+// From what flowed back to x[t+1] through later steps, in C (m, stride): λ[t+1] in full, then
+// a = α φ′ λ and (1 − α) λ, for vector j of rows from … from + m − 1.
+static void adjoint(const Sweep& s, int64_t t, int64_t j, int64_t from, int64_t m, const real* C,
+                    int64_t stride, real* out) {
     const Args& p = *s.p;
-    if (p.slopes == REAL_SLOPES)
-        return load_part((const real*)p.slope + offset(s, t, l) + j * L, lanes(s, j));
-    if (p.slopes == NO_SLOPES) return fill(1);
-    const unsigned bits = ((const uint16_t*)p.slope)[(t * p.B + row(s, l)) * s.vectors + j];
-    return choose(bits, fill(1), fill(p.phi == RELU ? real(0) : real(0.01)));
-}
-
-// λ[t+1] in full, from what flowed back through later steps; then a = α φ′ λ and (1 − α) λ.
-INLINE void adjoint(Sweep& s, int64_t t, int64_t l, int64_t j, V flowed, real* out) {
-    const Args& p = *s.p;
+    const V alpha = load(s.alpha + j * L), beta = load(s.beta + j * L);
+    const V leak = fill(p.phi == RELU ? real(0) : real(0.01));
     const int n = lanes(s, j);
-    const int64_t at = offset(s, t, l) + j * L;
-    V lambda = flowed;
-    if (p.g_states)
-        lambda += load_part(
-            (const real*)p.g_states + t * p.g_step + row(s, l) * p.g_row + j * L, n);
-    if (p.lambdas) store_part((real*)p.lambdas + at, lambda, n);
-    const V a = load(s.alpha + j * L) * slope_at(s, t, l, j) * lambda;
-    store_part((real*)p.a + at, a, n);
-    store(out + l * 2 * s.ld + j * L, a);
-    store(out + l * 2 * s.ld + s.ld + j * L, load(s.beta + j * L) * lambda);
+    const int64_t ld = s.ld, step = s.row_step, at = offset(s, t, from) + j * L;
+    const real* g = p.g_states ? (const real*)p.g_states + t * p.g_step + row(s, from) * p.g_row +
+                                     j * L
+                               : nullptr;
+    real* lambdas = p.lambdas ? (real*)p.lambdas + at : nullptr;
+    real* a_out = (real*)p.a + at;
+    const real* slopes = p.slopes == REAL_SLOPES ? (const real*)p.slope + at : nullptr;
+    const uint16_t* bits = p.slopes == BIT_SLOPES
+                               ? (const uint16_t*)p.slope + (t * p.B + row(s, from)) * s.vectors + j
+                               : nullptr;
+    const int64_t g_step = step * p.g_row, bits_step = step * s.vectors, rows_step = step * p.N;
+    out += from * 2 * ld + j * L;
+    for (int64_t l = 0; l < m; l++) {
+        V lambda = load(C + l * stride);
+        if (g) lambda += load_part(g + l * g_step, n);
+        if (lambdas) store_part(lambdas + l * rows_step, lambda, n);
+        V slope = fill(1);
+        if (slopes) slope = load_part(slopes + l * rows_step, n);
+        if (bits) slope = choose(bits[l * bits_step], slope, leak);
+        const V a = alpha * slope * lambda;
+        store_part(a_out + l * rows_step, a, n);
+        store(out + l * 2 * ld, a);
+        store(out + l * 2 * ld + ld, beta * lambda);
+    }
 }
 
 // A row that does not move at step t passes λ through, and has a = 0.
@@ -130,10 +193,11 @@ static void pass(Sweep& s, int64_t t, int64_t l) {
     memset((real*)p.a + offset(s, t, l), 0, p.N * sizeof(real));
 }
 
-// What flowed back to step t: to the elementwise part of step t − 1, or to the caller.
-INLINE void flow(Sweep& s, int64_t t, int64_t l, int64_t j, V flowed) {
-    if (t > s.p->begin)
-        adjoint(s, t - 1, l, j, flowed, s.next);
-    else
-        store_part((real*)s.p->lambda0 + row(s, l) * s.p->N + j * L, flowed, lanes(s, j));
+// What flowed back to x[t], in C (m, 2 L): on to the elementwise part of step t − 1, or, at the
+// last step of this call, to the caller.
+INLINE void flow(const Sweep& s, int64_t t, int64_t j, int64_t from, int64_t m, const real* C) {
+    if (t > s.p->begin) return adjoint(s, t - 1, j, from, m, C, 2 * L, s.next);
+    for (int64_t l = 0; l < m; l++)
+        store_part((real*)s.p->lambda0 + row(s, from + l) * s.p->N + j * L, load(C + l * 2 * L),
+                   lanes(s, j));
 }

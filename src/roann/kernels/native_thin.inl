@@ -54,26 +54,30 @@ static void dot_all_columns(const real* S, int64_t N, int64_t K, const real* x, 
         for (int64_t k = 0; k < K; k++) out[j] += S[k * N + j] * x[k];
 }
 
-// The products of one row land in s.C: y in the first `ld` entries, O x in the next.
-static void forward_thin(Sweep& s, int64_t t, int64_t m) {
+// The products of one row land in two lines behind each other in s.C: y, then O x.
+static void forward_thin(const Sweep& s, int64_t t, int64_t m) {
     const Args& p = *s.p;
+    real *y = s.C, *Ox = s.C + s.ld;
     for (int64_t l = 0; l < m; l++) {
         const real* x = s.now + l * s.ld;
         memset(s.C, 0, 2 * s.ld * sizeof(real));
-        dot_rows((const real*)p.W + t * p.W_step, p.N, p.N, x, s.C);
+        dot_rows((const real*)p.W + t * p.W_step, p.N, p.N, x, y);
         if (p.I)
             dot_rows((const real*)p.W_i, p.N, p.I,
-                     (const real*)p.u + t * p.u_step + row(s, l) * p.u_row, s.C);
-        if (p.filter == DENSE)
-            dot_rows((const real*)p.O0 + t * p.O_step, p.N, p.N, x, s.C + s.ld);
-        for (int64_t j = 0; j < s.vectors; j++)
-            update(s, t, l, j, load(s.C + j * L),
-                   p.filter == DENSE ? load(s.C + s.ld + j * L) : structured(s, x, j));
+                     (const real*)p.u + t * p.u_step + row(s, l) * p.u_row, y);
+        if (p.filter == DENSE) dot_rows((const real*)p.O0 + t * p.O_step, p.N, p.N, x, Ox);
+        for (int64_t j = 0; j < s.vectors; j++) {
+            alignas(64) real both[2 * L];
+            store(both, load(y + j * L));
+            store(both + L, load(Ox + j * L));
+            update(s, t, j, l, 1, both);
+        }
     }
 }
 
-static void backward_thin(Sweep& s, int64_t t, int64_t m) {
+static void backward_thin(const Sweep& s, int64_t t, int64_t m) {
     const Args& p = *s.p;
+    const Structure O = structure(s);
     for (int64_t l = 0; l < m; l++) {
         const real* a = s.now + l * 2 * s.ld;
         memset(s.C, 0, s.ld * sizeof(real));
@@ -81,9 +85,9 @@ static void backward_thin(Sweep& s, int64_t t, int64_t m) {
         if (p.filter == DENSE)
             dot_all_columns((const real*)p.O0 + t * p.O_step, p.N, p.N, a + s.ld, s.C);
         for (int64_t j = 0; j < s.vectors; j++) {
-            V flowed = load(s.C + j * L);
-            if (p.filter != DENSE) flowed += structured(s, a + s.ld, j);
-            flow(s, t, l, j, flowed);
+            real* C = s.C + j * L;
+            if (p.filter != DENSE) store(C, load(C) + apply(O, a + s.ld, j));
+            flow(s, t, j, l, 1, C);
         }
     }
 }

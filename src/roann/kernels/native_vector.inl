@@ -13,15 +13,27 @@ INLINE V fill(real s) { return s - V{}; }  // s + 0 would lose the sign of −0
 // The first n lanes only: what lies beyond belongs to somebody else.
 INLINE V load_part(const real* p, int n) {
     if (n == L) return load(p);
+#if ROANN_LEVEL == 2
+    if constexpr (FLOAT)
+        return (V)_mm512_maskz_loadu_ps(__mmask16((1u << n) - 1), p);
+    else
+        return (V)_mm512_maskz_loadu_pd(__mmask8((1u << n) - 1), p);
+#else
     V v = {};
     memcpy(&v, p, n * sizeof(real));
     return v;
+#endif
 }
 INLINE void store_part(real* p, V v, int n) {
-    if (n == L)
-        store(p, v);
+    if (n == L) return store(p, v);
+#if ROANN_LEVEL == 2
+    if constexpr (FLOAT)
+        _mm512_mask_storeu_ps(p, __mmask16((1u << n) - 1), (__m512)v);
     else
-        memcpy(p, &v, n * sizeof(real));
+        _mm512_mask_storeu_pd(p, __mmask8((1u << n) - 1), (__m512d)v);
+#else
+    memcpy(p, &v, n * sizeof(real));
+#endif
 }
 
 INLINE V fma(V a, V b, V c) {
@@ -139,8 +151,8 @@ INLINE V log1p_unit(V e) {
     return 2 * s * q;
 }
 
-// The smooth φ(y) and φ′(y). One copy for all callers: what it costs dwarfs a call.
-static __attribute__((noinline)) V smooth_phi(int64_t code, V y, V* slope) {
+// φ(y) and φ′(y), at the kinks as in activations.py.
+INLINE V smooth_phi(int64_t code, V y, V* slope) {
     if (code == TANH) {
         IV n;
         const V p = exp_parts(2 * at_most(absolute(y), FLOAT ? 10 : 20), &n);
@@ -158,20 +170,24 @@ static __attribute__((noinline)) V smooth_phi(int64_t code, V y, V* slope) {
     *slope = sigmoid;  // softplus
     return (y < 0 ? fill(0) : y) + log1p_unit(e);
 }
+INLINE V linear_phi(int64_t code, V y, V* slope) {
+    if (code == IDENTITY) {
+        *slope = fill(1);
+        return y;
+    }
+    const real leak = code == RELU ? real(0) : real(0.01);
+    *slope = y > 0 ? fill(1) : fill(leak);
+    return code == RELU ? (y <= 0 ? fill(0) : y) : (y > 0 ? y : y * leak);
+}
+INLINE bool smooth(int64_t code) { return code == TANH || code == SIGMOID || code == SOFTPLUS; }
 
-// φ(y) and φ′(y), at the kinks as in activations.py.
-INLINE V phi(int64_t code, V y, V* slope) {
-    switch (code) {
-        case RELU:
-            *slope = y > 0 ? fill(1) : fill(0);
-            return y <= 0 ? fill(0) : y;
-        case LEAKY_RELU:
-            *slope = y > 0 ? fill(1) : fill(real(0.01));
-            return y > 0 ? y : y * real(0.01);
-        case IDENTITY:
-            *slope = fill(1);
-            return y;
-        default:
-            return smooth_phi(code, y, slope);
+// y ← φ(y) and slope ← φ′(y) for n vectors, `stride` apart. One copy for all callers.
+static __attribute__((noinline)) void smooth_all(int64_t code, int64_t n, int64_t stride, real* y,
+                                                 real* slope) {
+    for (int64_t i = 0; i < n; i++) {
+        V d;
+        const V f = smooth_phi(code, load(y + i * stride), &d);
+        store(y + i * stride, f);
+        store(slope + i * stride, d);
     }
 }

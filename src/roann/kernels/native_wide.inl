@@ -39,9 +39,9 @@ static const Tile TILE[2][TILE_ROWS] = {TILES(1), TILES(2)};
 #undef TILES_7_TO_12
 
 // C (rows, 2 L) += A (rows, K) · panel, in blocks of K whose part of the panel stays in L1.
-static void multiply(int64_t rows, int64_t K, const real* A, int64_t lda, const real* panel,
+static void multiply(Sweep& s, int64_t rows, int64_t K, const real* A, int64_t lda, const real* panel,
                      int width, real* C, bool fresh) {
-    const int64_t block = 32768 / (2 * VECTOR_BYTES);
+    const int64_t block = 36864 / (2 * VECTOR_BYTES);
     const int64_t blocks = (K + block - 1) / block, tiles = (rows + TILE_ROWS - 1) / TILE_ROWS;
     for (int64_t i = 0; i < blocks; i++) {
         const int64_t k0 = K * i / blocks, k1 = K * (i + 1) / blocks;
@@ -49,6 +49,7 @@ static void multiply(int64_t rows, int64_t K, const real* A, int64_t lda, const 
             const int64_t r0 = rows * j / tiles, r1 = rows * (j + 1) / tiles;
             TILE[width - 1][r1 - r0 - 1](k1 - k0, A + r0 * lda + k0, lda, panel + k0 * width * L,
                                          C + r0 * 2 * L, fresh && i == 0);
+            call_lines(s);
         }
     }
 }
@@ -109,37 +110,37 @@ static void pack_input(const Args& p, real* to) {
 
 static void forward_wide(Sweep& s, int64_t t, int64_t m) {
     const Args& p = *s.p;
-    const bool pair = paired(p);
-    const int64_t each = outputs_per_panel(p) / L;
+    const int each = paired(p) ? 1 : 2;
+    call_ahead(s, p.states, t + 1, 0);
+    call_ahead(s, p.slopes == REAL_SLOPES ? p.slope : nullptr, t + 1, 1);
     const real* u = (const real*)p.u + t * p.u_step + s.row0 * p.u_row;
     for (int64_t i = 0; i < panels(p); i++) {
+        multiply(s, m, p.N, s.now, s.ld, s.panels + i * panel_size(p), 2, s.C, true);
         if (p.I)
-            multiply(m, p.I, u, s.row_step * p.u_row, s.input_panels + i * input_panel_size(p),
-                     pair ? 1 : 2, s.C, true);
-        if (p.I && pair)
-            for (int64_t l = 0; l < m; l++) store(s.C + l * 2 * L + L, V{});
-        multiply(m, p.N, s.now, s.ld, s.panels + i * panel_size(p), 2, s.C, !p.I);
-        for (int64_t l = 0; l < m; l++) {
-            const real *c = s.C + l * 2 * L, *x = s.now + l * s.ld;
-            for (int64_t j = i * each; j < (i + 1) * each && j < s.vectors; j++, c += L)
-                update(s, t, l, j, load(c), pair ? load(c + L) : structured(s, x, j));
-        }
+            multiply(s, m, p.I, u, s.row_step * p.u_row, s.input_panels + i * input_panel_size(p),
+                     each, s.C, false);
+        for (int v = 0; v < each && i * each + v < s.vectors; v++)
+            update(s, t, i * each + v, 0, m, s.C + v * L);
     }
 }
 
 static void backward_wide(Sweep& s, int64_t t, int64_t m) {
     const Args& p = *s.p;
+    const Structure O = structure(s);
+    call_ahead(s, p.a, t - 2, 0);
+    call_ahead(s, p.slopes == REAL_SLOPES && p.slope != p.a ? p.slope : nullptr, t - 2, 1);
     for (int64_t i = 0; i < panels(p); i++) {
         const real* panel = s.panels + i * panel_size(p);
-        multiply(m, p.N, s.now, 2 * s.ld, panel, 2, s.C, true);
+        multiply(s, m, p.N, s.now, 2 * s.ld, panel, 2, s.C, true);
         if (p.filter == DENSE)
-            multiply(m, p.N, s.now + s.ld, 2 * s.ld, panel + p.N * 2 * L, 2, s.C, false);
-        for (int64_t l = 0; l < m; l++)
-            for (int v = 0; v < 2 && 2 * i + v < s.vectors; v++) {
-                V flowed = load(s.C + l * 2 * L + v * L);
-                if (p.filter != DENSE)
-                    flowed += structured(s, s.now + l * 2 * s.ld + s.ld, 2 * i + v);
-                flow(s, t, l, 2 * i + v, flowed);
-            }
+            multiply(s, m, p.N, s.now + s.ld, 2 * s.ld, panel + p.N * 2 * L, 2, s.C, false);
+        for (int v = 0; v < 2 && 2 * i + v < s.vectors; v++) {
+            real* C = s.C + v * L;
+            if (p.filter != DENSE)
+                for (int64_t l = 0; l < m; l++)
+                    store(C + l * 2 * L,
+                          load(C + l * 2 * L) + apply(O, s.now + l * 2 * s.ld + s.ld, 2 * i + v));
+            flow(s, t, 2 * i + v, 0, m, C);
+        }
     }
 }
