@@ -223,7 +223,7 @@ def _plain(p: Problem, backend: str) -> bool:
 
 
 def _kernel(p: Problem, backend: str) -> Kernel:
-    square = p.W.shape[-1] == p.W.shape[-2]
+    square = p.W.shape[-1] == p.W.shape[-2] and p.x0.shape[0] > 0
     if backend == "native" and not native.available():
         _checks.fail(
             "backend", "a kernel that can run here", "'native'", native.why_not(), RuntimeError

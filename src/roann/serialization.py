@@ -33,7 +33,7 @@ def save(model: nn.Module, path: str | os.PathLike[str]) -> None:
         >>> file = os.path.join(tempfile.mkdtemp(), "net.safetensors")
         >>> save(net, file)
         >>> x = torch.randn(3, 2)
-        >>> float((load(file)(x) - net(x)).abs().max())
+        >>> float((load(file)(x) - net(x)).detach().abs().max())
         0.0
     """
     kind = type(model).__name__

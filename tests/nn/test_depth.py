@@ -106,18 +106,18 @@ def test_alpha_zero_keeps_the_norm():
 
 def test_trains_with_torchs_optimisers():
     """A hundred layers learn the sign of x₀ x₁, which no linear map can."""
-    net = RoaFNN([2] * 100 + [1], rho=5.0, generator=gen())
+    net = RoaFNN([2] * 100 + [1], rho=5.0, generator=gen(1))
     x = data(200, 2, dtype=torch.float32)
     y = (x[:, :1] * x[:, 1:]).sign()
-    optimiser = torch.optim.Adam(net.parameters(), lr=0.2)
+    optimiser = torch.optim.Adam(net.parameters(), lr=0.05)
     first = None
-    for _ in range(80):
+    for _ in range(100):
         optimiser.zero_grad()
         loss = nn.functional.mse_loss(net(x), y)
         first = first or loss.item()
         loss.backward()
         optimiser.step()
-    assert loss.item() < 0.7 < first  # the best linear map stays near 1
+    assert loss.item() < 0.5 < first  # the best linear map stays near 1
 
 
 def test_leading_dimensions_and_errors():

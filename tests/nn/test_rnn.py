@@ -297,6 +297,24 @@ def test_compile_does_not_unroll():
     assert rnn.weight_hh_l0.grad.abs().max() > 0
 
 
+def test_functional_call_and_parametrizations():
+    """Tensors put in a parameter's place are used: ensembles, meta-learning, constraints."""
+    rnn = RoaRNN(3, 4, horizon=5, dtype=f64, generator=gen())
+    u = data(5, 2, 3)
+    other = {k: 2 * p.detach() for k, p in rnn.named_parameters()}
+    twin = copy.deepcopy(rnn)
+    twin.load_state_dict(other, strict=False)
+    called = torch.func.functional_call(rnn, other, (u,))[0]
+    torch.testing.assert_close(called, twin(u)[0], rtol=1e-13, atol=1e-13)
+    stacked = {k: torch.stack([p.detach(), 2 * p.detach()]) for k, p in rnn.named_parameters()}
+    both = torch.vmap(lambda p: torch.func.functional_call(rnn, p, (u,))[1])(stacked)
+    torch.testing.assert_close(both[1], twin(u)[1], rtol=1e-12, atol=1e-12)
+    nn.utils.parametrizations.orthogonal(rnn, "weight_hh_l0")
+    rnn(u)[1].sum().backward()
+    W = rnn.weight_hh_l0.detach()
+    torch.testing.assert_close(W @ W.T, torch.eye(4, dtype=f64), rtol=0, atol=1e-12)
+
+
 def test_repr_says_what_it_is():
     text = repr(RoaRNN(3, 4, 2, horizon=100, memory="checkpoint", filter="cycle"))
     assert "3, 4, alpha=0.01, nonlinearity=relu, num_layers=2, memory=checkpoint" in text

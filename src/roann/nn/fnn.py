@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby, pairwise
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -115,8 +115,8 @@ class RoaFNN(RoaModule):
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Draw the parameters anew; the filters stay."""
         for i in range(len(self.runs)):
-            others = [self.get_parameter(f"bias_{i}")] if self.bias else []
-            initialise(self.init, self.get_parameter(f"weight_{i}"), others, generator)
+            others = [self._tensor(f"bias_{i}")] if self.bias else []
+            initialise(self.init, self._tensor(f"weight_{i}"), others, generator)
 
     def forward(self, x: Tensor) -> Tensor:
         """The output of the last map."""
@@ -125,16 +125,16 @@ class RoaFNN(RoaModule):
             _checks.fail(
                 "x", f"{self.sizes[0]} features in the last dimension", got, error=RuntimeError
             )
-        _checks.same_dtype("x", x, self.get_parameter("weight_0"))
+        _checks.same_dtype("x", x, self._tensor("weight_0"))
         lead = x.shape[:-1]
         x = x.reshape(-1, x.shape[-1])
         for i in range(len(self.runs)):
             _, x = roa_scan(
                 x,
-                self.get_parameter(f"weight_{i}"),
-                cast(Filter, self.get_submodule(f"filter_{i}")),
+                self._tensor(f"weight_{i}"),
+                self._filter(f"filter_{i}"),
                 self.alpha,
-                b=self.get_parameter(f"bias_{i}") if self.bias else None,
+                b=self._tensor(f"bias_{i}") if self.bias else None,
                 nonlinearity=self.nonlinearity,
                 backend=self.backend,
                 memory=self.memory,
@@ -149,7 +149,7 @@ class RoaFNN(RoaModule):
             "sizes": {"run_lengths": lengths},
             "bias": self.bias,
             "recycle": self.recycle,
-            "filter": spec(cast(Filter, self.filter_0)),
+            "filter": spec(self._filter("filter_0")),
             "backend": self.backend,
             "memory": self.memory,
         }

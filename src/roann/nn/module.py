@@ -52,6 +52,18 @@ class RoaModule(nn.Module):
         assert self._scalar is not None
         return self._scalar
 
+    def _tensor(self, name: str) -> Tensor:
+        """A parameter, or what stands in its place.
+
+        Not `get_parameter`: `torch.func.functional_call` and parametrizations put others there.
+        """
+        value: Tensor = getattr(self, name)
+        return value
+
+    def _filter(self, name: str) -> Filter:
+        value: Filter = getattr(self, name)
+        return value
+
     def settings(self) -> dict[str, Any]:
         """The constructor's arguments that rebuild this module, as JSON can hold them."""
         alpha = self.alpha

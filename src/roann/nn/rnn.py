@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -137,21 +137,21 @@ class RoaRNN(RoaModule):
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Draw the parameters anew; the filters stay."""
         for _, suffix in self._scans():
-            others = [self.get_parameter("weight_ih" + suffix)]
-            others += [self.get_parameter("bias" + suffix)] if self.bias else []
-            initialise(self.init, self.get_parameter("weight_hh" + suffix), others, generator)
+            others = [self._tensor("weight_ih" + suffix)]
+            others += [self._tensor("bias" + suffix)] if self.bias else []
+            initialise(self.init, self._tensor("weight_hh" + suffix), others, generator)
 
     def step(self, x: Tensor, u: Tensor, layer: int = 0) -> Tensor:
         """One step of one layer, forward in time: x (…, N) and u (…, I) give the next x (…, N)."""
         suffix = f"_l{layer}"
         return roa_step(
             x,
-            self.get_parameter("weight_hh" + suffix),
-            cast(Filter, self.get_submodule("filter" + suffix)),
+            self._tensor("weight_hh" + suffix),
+            self._filter("filter" + suffix),
             self.alpha,
             u=u,
-            W_i=self.get_parameter("weight_ih" + suffix),
-            b=self.get_parameter("bias" + suffix) if self.bias else None,
+            W_i=self._tensor("weight_ih" + suffix),
+            b=self._tensor("bias" + suffix) if self.bias else None,
             nonlinearity=self.nonlinearity,
         )
 
@@ -166,10 +166,10 @@ class RoaRNN(RoaModule):
 
         With last_only=True the output is None, and no (T, B, N) array of states need exist.
         """
-        weight = self.weight_hh_l0
-        u, form = layout.enter(input, self.batch_first, self.input_size, cast(Tensor, weight))
+        weight = self._tensor("weight_hh_l0")
+        u, form = layout.enter(input, self.batch_first, self.input_size, weight)
         D, N = self._directions, self.hidden_size
-        x0 = layout.enter_state(hx, form, (self.num_layers * D, N), u, cast(Tensor, weight))
+        x0 = layout.enter_state(hx, form, (self.num_layers * D, N), u, weight)
         lasts: list[Tensor] = []
         for layer in range(self.num_layers):
             top = layer == self.num_layers - 1
@@ -196,12 +196,12 @@ class RoaRNN(RoaModule):
             u = layout.flip(u, form)
         states, last = roa_scan(
             x0,
-            self.get_parameter("weight_hh" + suffix),
-            cast(Filter, self.get_submodule("filter" + suffix)),
+            self._tensor("weight_hh" + suffix),
+            self._filter("filter" + suffix),
             self.alpha,
             u=u,
-            W_i=self.get_parameter("weight_ih" + suffix),
-            b=self.get_parameter("bias" + suffix) if self.bias else None,
+            W_i=self._tensor("weight_ih" + suffix),
+            b=self._tensor("bias" + suffix) if self.bias else None,
             nonlinearity=self.nonlinearity,
             batch_sizes=form.batch_sizes,
             backend=self.backend,
@@ -222,7 +222,7 @@ class RoaRNN(RoaModule):
             "batch_first": self.batch_first,
             "dropout": self.dropout,
             "bidirectional": self.bidirectional,
-            "filter": spec(cast(Filter, self.filter_l0)),
+            "filter": spec(self._filter("filter_l0")),
             "backend": self.backend,
             "memory": self.memory,
         }
