@@ -19,7 +19,7 @@ from roann.lab.models.recurrence import Factory, first_state, parameter
 Map = Callable[[Tensor], Tensor]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CellConfig:
     """Settings of the cells of every IndRNN.
 
