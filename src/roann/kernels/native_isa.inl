@@ -19,7 +19,7 @@ static int64_t packed_bytes(const Args& p) {
 static void pack_shared(const Args& p) {
     real* to = (real*)p.packed;
     pack(p, 0, to);
-    if (p.I && p.op == FORWARD) pack_input(p, to + panels(p) * panel_size(p));
+    if (separate(p)) pack_input(p, to + panels(p) * panel_size(p));
 }
 
 // Lays out a thread's workspace and returns its size; with `from` null, only measures it.
@@ -32,7 +32,9 @@ static int64_t carve(Sweep& s, char* from) {
         return piece;
     };
     s.vectors = (p.N + L - 1) / L;
-    s.ld = ((s.vectors * VECTOR_BYTES + 63) / 64 | 1) * 64 / int64_t(sizeof(real));
+    s.K = p.N + appended(p);
+    const int64_t width = (s.K + L - 1) / L * VECTOR_BYTES;
+    s.ld = ((width + 63) / 64 | 1) * 64 / int64_t(sizeof(real));
     const int64_t line = s.ld * int64_t(sizeof(real));
     const int64_t block = s.rows * line * (p.op == BACKWARD ? 2 : 1);
     s.alpha = (real*)take(line);
@@ -43,6 +45,7 @@ static int64_t carve(Sweep& s, char* from) {
     s.index = (int32_t*)take(line);
     s.now = (real*)take(block);
     s.next = (real*)take(block);
+    s.turned = (real*)take(p.filter == DENSE ? 0 : s.rows * line);
     const int64_t panel = s.rows * 2 * VECTOR_BYTES;
     const int64_t products = panel < 2 * line ? 2 * line : panel;
     s.C = (real*)take(products);
@@ -87,7 +90,7 @@ static void backward_sweep(Sweep& s) {
             real* lambda = s.C;
             memcpy(lambda, (const real*)p.lambda0 + row(s, l) * p.N, p.N * sizeof(real));
             for (int64_t j = 0; j < s.vectors; j++)
-                adjoint(s, t, j, l, 1, lambda + j * L, 0, s.now);
+                adjoint(s, t, j, l, 1, lambda + j * L, nullptr, s.now);
         }
         for (int64_t l = m; l < s.rows; l++) pass(s, t, l);
         if (t > p.begin && (p.alpha_step || p.b_step)) load_update(s, t - 1);
@@ -147,7 +150,7 @@ static void run(const Args& p, int64_t part, int64_t parts, char* work) {
     if (p.layout == WIDE) {
         if (!stacked(p)) s.panels = (real*)p.packed;
         s.input_panels = s.panels + panels(p) * panel_size(p);
-        if (stacked(p) && p.I && forward) pack_input(p, s.input_panels);
+        if (stacked(p) && separate(p)) pack_input(p, s.input_panels);
     }
     if (forward)
         forward_sweep(s);

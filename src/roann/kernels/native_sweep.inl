@@ -3,8 +3,8 @@
 
 struct Ahead {
     const char *at, *end;
+    int64_t share;
 };
-enum { AHEAD_LINES = 12 };
 
 // One thread's share of a sweep. It owns rows row0, row0 + row_step, … of the batch, and scans
 // them through all steps without meeting another thread.
@@ -12,11 +12,13 @@ struct Sweep {
     const Args* p;
     int64_t row0, row_step, rows;
     int64_t vectors;  // per row, the last one partly filled
+    int64_t K;        // length of what the panels multiply: N, and a short input behind it
     int64_t ld;       // length of a local row: an odd number of cache lines, against aliasing
     real *alpha, *beta, *bias;      // α, 1 − α and b of the current step
     real *cos, *sin;                // of the filter of the current step
     int32_t* index;
     real *now, *next;               // local rows: x, or [a, (1 − α) λ] in the backward sweep
+    real* turned;                   // O x (or Oᵀ (1 − α) λ) of all rows, by a structured filter
     real *C, *D;                    // one panel of products, and of slopes: (rows, 2 L)
     real *panels, *input_panels;    // packed weights
     Ahead ahead[2];
@@ -65,19 +67,16 @@ static void load_filter(Sweep& s, int64_t t) {
     }
 }
 
-// O x (or Oᵀ x) of a structured filter, one vector of one row at a time.
-struct Structure {
-    bool rotates;
-    const int32_t* index;
-    const real *cos, *sin;
-};
-INLINE Structure structure(const Sweep& s) {
-    return {s.p->filter == ROTATION, s.index, s.cos, s.sin};
-}
-INLINE V apply(const Structure& o, const real* x, int64_t j) {
-    const V other = gather(x, o.index + j * L);
-    if (!o.rotates) return other;
-    return fma(load(o.sin + j * L), other, load(o.cos + j * L) * load(x + j * L));
+// O x (or Oᵀ x) of a structured filter, for row l. One row at a time, because all of it is read.
+static void turn(const Sweep& s, int64_t l, const real* x) {
+    real* to = s.turned + l * s.ld;
+    const bool rotates = s.p->filter == ROTATION;
+    const int32_t* index = s.index;
+    for (int64_t j = 0, n = s.vectors * L; j < n; j += L) {
+        V v = gather(x, index + j);
+        if (rotates) v = fma(load(s.sin + j), v, load(s.cos + j) * load(x + j));
+        store(to + j, v);
+    }
 }
 
 // x[t+1] = α φ(y + b) + (1 − α) O x, for vector j of rows first … first + m − 1. W x + W_i u is in
@@ -88,9 +87,8 @@ static void update(const Sweep& s, int64_t t, int64_t j, int64_t from, int64_t m
     const V alpha = load(s.alpha + j * L), beta = load(s.beta + j * L), bias = load(s.bias + j * L);
     const int64_t code = p.phi, ld = s.ld, step = s.row_step;
     const bool dense = p.filter == DENSE, real_slopes = p.slopes == REAL_SLOPES;
-    const Structure O = structure(s);
     const int n = lanes(s, j);
-    const real* now = s.now + from * ld;
+    const real* turned = s.turned + from * ld + j * L;
     real *D = s.D, *next = s.next + from * ld + j * L;
     real* states = (real*)p.states + offset(s, t, from) + j * L;
     real* slopes = (real*)p.slope + offset(s, t, from) + j * L;
@@ -112,7 +110,7 @@ static void update(const Sweep& s, int64_t t, int64_t j, int64_t from, int64_t m
             f = linear_phi(code, y, &slope);
             if (bits) bits[l * bits_step] = uint16_t(positive(y));
         }
-        const V Ox = dense ? load(C + l * 2 * L + L) : apply(O, now + l * ld, j);
+        const V Ox = dense ? load(C + l * 2 * L + L) : load(turned + l * ld);
         const V x = fma(alpha, f, beta * Ox);
         store(next + l * ld, x);
         store_part(states + l * rows_step, x, n);
@@ -120,19 +118,22 @@ static void update(const Sweep& s, int64_t t, int64_t j, int64_t from, int64_t m
     }
 }
 
-// Memory the next step will touch is called for a few lines at a time, between tiles: without
-// this, most of the elementwise time is waiting.
-INLINE void call_ahead(Sweep& s, const void* array, int64_t t, int which) {
+// Memory the next step will touch is called for a share at a time, between tiles: without this,
+// most of the elementwise time is waiting.
+INLINE void call_ahead(Sweep& s, int which, const void* array, int64_t t, int64_t shares) {
     Ahead& ahead = s.ahead[which];
     ahead.at = ahead.end = nullptr;
     if (!array || t < 0 || t >= s.p->T || s.row_step != 1) return;
+    const int64_t bytes = s.rows * s.p->N * int64_t(sizeof(real));
     ahead.at = (const char*)((const real*)array + offset(s, t, 0));
-    ahead.end = ahead.at + s.rows * s.p->N * int64_t(sizeof(real));
+    ahead.end = ahead.at + bytes;
+    ahead.share = (bytes / shares + 63) / 64 * 64;
 }
-INLINE void call_lines(Sweep& s) {
-    for (Ahead& ahead : s.ahead)
-        for (int i = 0; i < AHEAD_LINES && ahead.at < ahead.end; i++, ahead.at += 64)
-            __builtin_prefetch(ahead.at, 1, 2);
+INLINE void call_share(Sweep& s) {
+    for (Ahead& ahead : s.ahead) {
+        const char* stop = ahead.end - ahead.at > ahead.share ? ahead.at + ahead.share : ahead.end;
+        for (; ahead.at < stop; ahead.at += 64) __builtin_prefetch(ahead.at, 1, 2);
+    }
 }
 
 // A row that does not move repeats its state; its slopes are zero.
@@ -147,10 +148,10 @@ static void repeat(Sweep& s, int64_t t, int64_t l) {
         memset((real*)p.slope + offset(s, t, l), 0, p.N * sizeof(real));
 }
 
-// From what flowed back to x[t+1] through later steps, in C (m, stride): λ[t+1] in full, then
-// a = α φ′ λ and (1 − α) λ, for vector j of rows from … from + m − 1.
+// From what flowed back to x[t+1] through later steps, in C (m, 2 L) and, if not null, in `turned`
+// (m, ld): λ[t+1] in full, then a = α φ′ λ and (1 − α) λ, for vector j of rows from … from + m − 1.
 static void adjoint(const Sweep& s, int64_t t, int64_t j, int64_t from, int64_t m, const real* C,
-                    int64_t stride, real* out) {
+                    const real* turned, real* out) {
     const Args& p = *s.p;
     const V alpha = load(s.alpha + j * L), beta = load(s.beta + j * L);
     const V leak = fill(p.phi == RELU ? real(0) : real(0.01));
@@ -168,7 +169,8 @@ static void adjoint(const Sweep& s, int64_t t, int64_t j, int64_t from, int64_t 
     const int64_t g_step = step * p.g_row, bits_step = step * s.vectors, rows_step = step * p.N;
     out += from * 2 * ld + j * L;
     for (int64_t l = 0; l < m; l++) {
-        V lambda = load(C + l * stride);
+        V lambda = load(C + l * 2 * L);
+        if (turned) lambda += load(turned + l * ld);
         if (g) lambda += load_part(g + l * g_step, n);
         if (lambdas) store_part(lambdas + l * rows_step, lambda, n);
         V slope = fill(1);
@@ -193,11 +195,15 @@ static void pass(Sweep& s, int64_t t, int64_t l) {
     memset((real*)p.a + offset(s, t, l), 0, p.N * sizeof(real));
 }
 
-// What flowed back to x[t], in C (m, 2 L): on to the elementwise part of step t − 1, or, at the
-// last step of this call, to the caller.
-INLINE void flow(const Sweep& s, int64_t t, int64_t j, int64_t from, int64_t m, const real* C) {
-    if (t > s.p->begin) return adjoint(s, t - 1, j, from, m, C, 2 * L, s.next);
-    for (int64_t l = 0; l < m; l++)
-        store_part((real*)s.p->lambda0 + row(s, from + l) * s.p->N + j * L, load(C + l * 2 * L),
-                   lanes(s, j));
+// What flowed back to x[t]: on to the elementwise part of step t − 1, or, at the last step of this
+// call, to the caller.
+static void flow(const Sweep& s, int64_t t, int64_t j, int64_t from, int64_t m, const real* C) {
+    const Args& p = *s.p;
+    const real* turned = p.filter == DENSE ? nullptr : s.turned + from * s.ld + j * L;
+    if (t > p.begin) return adjoint(s, t - 1, j, from, m, C, turned, s.next);
+    for (int64_t l = 0; l < m; l++) {
+        V lambda = load(C + l * 2 * L);
+        if (turned) lambda += load(turned + l * s.ld);
+        store_part((real*)p.lambda0 + row(s, from + l) * p.N + j * L, lambda, lanes(s, j));
+    }
 }

@@ -65,7 +65,10 @@ static void forward_thin(const Sweep& s, int64_t t, int64_t m) {
         if (p.I)
             dot_rows((const real*)p.W_i, p.N, p.I,
                      (const real*)p.u + t * p.u_step + row(s, l) * p.u_row, y);
-        if (p.filter == DENSE) dot_rows((const real*)p.O0 + t * p.O_step, p.N, p.N, x, Ox);
+        if (p.filter == DENSE)
+            dot_rows((const real*)p.O0 + t * p.O_step, p.N, p.N, x, Ox);
+        else
+            turn(s, l, x);
         for (int64_t j = 0; j < s.vectors; j++) {
             alignas(64) real both[2 * L];
             store(both, load(y + j * L));
@@ -77,17 +80,14 @@ static void forward_thin(const Sweep& s, int64_t t, int64_t m) {
 
 static void backward_thin(const Sweep& s, int64_t t, int64_t m) {
     const Args& p = *s.p;
-    const Structure O = structure(s);
     for (int64_t l = 0; l < m; l++) {
         const real* a = s.now + l * 2 * s.ld;
         memset(s.C, 0, s.ld * sizeof(real));
         dot_all_columns((const real*)p.W + t * p.W_step, p.N, p.N, a, s.C);
         if (p.filter == DENSE)
             dot_all_columns((const real*)p.O0 + t * p.O_step, p.N, p.N, a + s.ld, s.C);
-        for (int64_t j = 0; j < s.vectors; j++) {
-            real* C = s.C + j * L;
-            if (p.filter != DENSE) store(C, load(C) + apply(O, a + s.ld, j));
-            flow(s, t, j, l, 1, C);
-        }
+        else
+            turn(s, l, a + s.ld);
+        for (int64_t j = 0; j < s.vectors; j++) flow(s, t, j, l, 1, s.C + j * L);
     }
 }

@@ -38,18 +38,20 @@ static const Tile TILE[2][TILE_ROWS] = {TILES(1), TILES(2)};
 #undef TILES
 #undef TILES_7_TO_12
 
+INLINE int64_t tiles(int64_t rows) { return (rows + TILE_ROWS - 1) / TILE_ROWS; }
+
 // C (rows, 2 L) += A (rows, K) · panel, in blocks of K whose part of the panel stays in L1.
 static void multiply(Sweep& s, int64_t rows, int64_t K, const real* A, int64_t lda, const real* panel,
                      int width, real* C, bool fresh) {
     const int64_t block = 36864 / (2 * VECTOR_BYTES);
-    const int64_t blocks = (K + block - 1) / block, tiles = (rows + TILE_ROWS - 1) / TILE_ROWS;
+    const int64_t blocks = (K + block - 1) / block, count = tiles(rows);
     for (int64_t i = 0; i < blocks; i++) {
         const int64_t k0 = K * i / blocks, k1 = K * (i + 1) / blocks;
-        for (int64_t j = 0; j < tiles; j++) {
-            const int64_t r0 = rows * j / tiles, r1 = rows * (j + 1) / tiles;
+        for (int64_t j = 0; j < count; j++) {
+            const int64_t r0 = rows * j / count, r1 = rows * (j + 1) / count;
             TILE[width - 1][r1 - r0 - 1](k1 - k0, A + r0 * lda + k0, lda, panel + k0 * width * L,
                                          C + r0 * 2 * L, fresh && i == 0);
-            call_lines(s);
+            call_share(s);
         }
     }
 }
@@ -76,25 +78,33 @@ INLINE int64_t outputs_per_panel(const Args& p) { return paired(p) ? L : 2 * L; 
 INLINE int64_t panels(const Args& p) {
     return (p.N + outputs_per_panel(p) - 1) / outputs_per_panel(p);
 }
+
+// A short input is appended to the state; a long one has panels of its own, without O beside them.
+INLINE int64_t appended(const Args& p) { return p.op == FORWARD && p.I <= L ? p.I : 0; }
+INLINE int64_t separate(const Args& p) { return p.op == FORWARD && p.I > L ? p.I : 0; }
+
 INLINE int64_t panel_size(const Args& p) {
-    return (p.op == BACKWARD && p.filter == DENSE ? 2 : 1) * p.N * 2 * L;
+    return (p.N + (p.op == BACKWARD && p.filter == DENSE ? p.N : appended(p))) * 2 * L;
 }
-INLINE int64_t input_panel_size(const Args& p) { return p.I * outputs_per_panel(p); }
+INLINE int64_t input_panel_size(const Args& p) { return separate(p) * outputs_per_panel(p); }
 
 static void pack(const Args& p, int64_t t, real* to) {
-    const int64_t N = p.N;
-    const real* W = (const real*)p.W + t * p.W_step;
+    const int64_t N = p.N, few = appended(p);
+    const real *W = (const real*)p.W + t * p.W_step, *W_i = (const real*)p.W_i;
     const real* O = p.filter == DENSE ? (const real*)p.O0 + t * p.O_step : nullptr;
     for (int64_t i = 0; i < panels(p); i++, to += panel_size(p)) {
         const int64_t j = i * outputs_per_panel(p);
+        real* behind = to + N * 2 * L;
         if (p.op == BACKWARD) {
             pack_columns(to, W, j, N, N);
-            if (O) pack_columns(to + N * 2 * L, O, j, N, N);
-        } else {
-            pack_rows(to, 2, 0, W + j * N, N - j, N);
-            const int64_t j1 = O ? j : j + L;
-            pack_rows(to, 2, 1, (O ? O : W) + j1 * N, N - j1, N);
+            if (O) pack_columns(behind, O, j, N, N);
+            continue;
         }
+        const int64_t j1 = O ? j : j + L;
+        pack_rows(to, 2, 0, W + j * N, N - j, N);
+        pack_rows(to, 2, 1, (O ? O : W) + j1 * N, N - j1, N);
+        pack_rows(behind, 2, 0, W_i + j * p.I, N - j, few);
+        pack_rows(behind, 2, 1, W_i + j1 * p.I, O ? 0 : N - j1, few);
     }
 }
 
@@ -111,12 +121,17 @@ static void pack_input(const Args& p, real* to) {
 static void forward_wide(Sweep& s, int64_t t, int64_t m) {
     const Args& p = *s.p;
     const int each = paired(p) ? 1 : 2;
-    call_ahead(s, p.states, t + 1, 0);
-    call_ahead(s, p.slopes == REAL_SLOPES ? p.slope : nullptr, t + 1, 1);
+    call_ahead(s, 0, p.states, t + 1, panels(p) * tiles(m));
+    if (p.slopes == REAL_SLOPES) call_ahead(s, 1, p.slope, t + 1, panels(p) * tiles(m));
+    if (p.filter != DENSE)
+        for (int64_t l = 0; l < m; l++) turn(s, l, s.now + l * s.ld);
     const real* u = (const real*)p.u + t * p.u_step + s.row0 * p.u_row;
+    if (appended(p))
+        for (int64_t l = 0; l < m; l++)
+            memcpy(s.now + l * s.ld + p.N, u + l * s.row_step * p.u_row, p.I * sizeof(real));
     for (int64_t i = 0; i < panels(p); i++) {
-        multiply(s, m, p.N, s.now, s.ld, s.panels + i * panel_size(p), 2, s.C, true);
-        if (p.I)
+        multiply(s, m, s.K, s.now, s.ld, s.panels + i * panel_size(p), 2, s.C, true);
+        if (separate(p))
             multiply(s, m, p.I, u, s.row_step * p.u_row, s.input_panels + i * input_panel_size(p),
                      each, s.C, false);
         for (int v = 0; v < each && i * each + v < s.vectors; v++)
@@ -126,21 +141,16 @@ static void forward_wide(Sweep& s, int64_t t, int64_t m) {
 
 static void backward_wide(Sweep& s, int64_t t, int64_t m) {
     const Args& p = *s.p;
-    const Structure O = structure(s);
-    call_ahead(s, p.a, t - 2, 0);
-    call_ahead(s, p.slopes == REAL_SLOPES && p.slope != p.a ? p.slope : nullptr, t - 2, 1);
+    call_ahead(s, 0, p.a, t - 2, panels(p) * tiles(m));
+    if (p.slopes == REAL_SLOPES && p.slope != p.a)
+        call_ahead(s, 1, p.slope, t - 2, panels(p) * tiles(m));
+    if (p.filter != DENSE)
+        for (int64_t l = 0; l < m; l++) turn(s, l, s.now + l * 2 * s.ld + s.ld);
     for (int64_t i = 0; i < panels(p); i++) {
         const real* panel = s.panels + i * panel_size(p);
         multiply(s, m, p.N, s.now, 2 * s.ld, panel, 2, s.C, true);
         if (p.filter == DENSE)
             multiply(s, m, p.N, s.now + s.ld, 2 * s.ld, panel + p.N * 2 * L, 2, s.C, false);
-        for (int v = 0; v < 2 && 2 * i + v < s.vectors; v++) {
-            real* C = s.C + v * L;
-            if (p.filter != DENSE)
-                for (int64_t l = 0; l < m; l++)
-                    store(C + l * 2 * L,
-                          load(C + l * 2 * L) + apply(O, s.now + l * 2 * s.ld + s.ld, 2 * i + v));
-            flow(s, t, 2 * i + v, 0, m, C);
-        }
+        for (int v = 0; v < 2 && 2 * i + v < s.vectors; v++) flow(s, t, 2 * i + v, 0, m, s.C + v * L);
     }
 }
