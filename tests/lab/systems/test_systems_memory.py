@@ -138,36 +138,42 @@ def test_lmu_needs_a_window():
 
 
 def nru() -> Nru:
-    return filled(Nru(2, NruConfig(3, memory_size=6, heads=6), rng()))
+    return filled(Nru(2, NruConfig(3, memory_size=16, heads=4), rng()))
 
 
-def test_nru_directions_are_rows_of_the_outer_product_of_five_norm_one():
-    system, u = nru(), noise(12)
-    v = system.directions(u)
-    outer = torch.outer(u[:6], u[6:]).flatten()
-    for i, row in enumerate(outer.view(6, 6)):
-        torch.testing.assert_close(v[i], row / row.abs().pow(5).sum() ** 0.2)
+def directions(u: torch.Tensor) -> torch.Tensor:
+    """The four rows of sixteen, of 5-norm 1, from sixteen numbers: as the equations say it."""
+    rows = torch.outer(u[:8], u[8:]).view(4, 16)
+    return rows / rows.abs().pow(5).sum(1, keepdim=True) ** 0.2
 
 
 def test_nru_step_head_by_head():
-    system, x, u = nru(), noise(9), noise(2, seed=1)
-    h, m = x.split([3, 6])
+    system, x, u = nru(), noise(19), noise(2, seed=1)
+    h, m = x.split([3, 16])
     h = torch.relu(system.W_x @ u + system.W_h @ torch.cat([h, m]) + system.b_h)
     q = system.W_q @ torch.cat([h, m]) + system.b_q
-    write, erase, alpha, beta = torch.split(q, [12, 12, 6, 6])
-    for i in range(6):
-        gain = alpha[i] * system.directions(write)[i] - beta[i] * system.directions(erase)[i]
-        m = m + gain / 6
+    write, erase, alpha, beta = torch.split(q, [16, 16, 4, 4])
+    for i in range(4):
+        m = m + (alpha[i] * directions(write)[i] - beta[i] * directions(erase)[i]) / 4
     torch.testing.assert_close(system.step(x, u), torch.cat([h, m]))
+
+
+def test_nru_gradient_is_finite_where_a_direction_vanishes():
+    u = torch.zeros(16, dtype=D, requires_grad=True)
+    strength = torch.ones(4, dtype=D, requires_grad=True)
+    change = nru().change(u, strength)
+    change.sum().backward()
+    assert bool((change == 0).all())
+    assert bool(u.grad.isfinite().all() and strength.grad.isfinite().all())
 
 
 def test_nru_with_equal_writing_and_erasing_keeps_its_memory():
     system = nru()
     with torch.no_grad():
         for p in (system.W_q, system.b_q):
-            p[12:24] = p[:12]
-            p[30:] = p[24:30]
-    x = noise(4, 9)
+            p[16:32] = p[:16]
+            p[36:] = p[32:36]
+    x = noise(4, 19)
     _, after = system(noise(20, 4, 2, seed=1), x)
     torch.testing.assert_close(after[:, 3:], x[:, 3:])
 
@@ -182,8 +188,9 @@ def test_nru_outputs_are_those_of_every_sample_at_every_step():
 
 
 def test_nru_refuses_a_memory_that_is_not_square():
-    with pytest.raises(ValueError, match=r"memory_size.*square.*1020"):
-        NruConfig(memory_size=255)
+    for memory, heads in ((255, 4), (9, 4)):
+        with pytest.raises(ValueError, match=rf"memory_size.*square.*{memory} × {heads}"):
+            NruConfig(memory_size=memory, heads=heads)
 
 
 # Shuffling RNN ---------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from roann.lab.models.modrelu import complex_modrelu, modrelu
 from roann.lab.models.nnrnn import NnRnn, NnRnnConfig, above_blocks
 from roann.lab.models.scornn import ScoRnn, ScoRnnConfig
 from roann.lab.models.skew import block_angles_, skew, skew_entries, skew_hermitian, skew_size
-from roann.lab.models.urnn import URnn, URnnConfig, restricted_unitary
+from roann.lab.models.urnn import DENSE, URnn, URnnConfig, restricted_unitary
 
 EYE = torch.eye(6, dtype=torch.float64)
 D = torch.float64
@@ -235,6 +235,17 @@ def test_the_product_of_urnn_is_its_factors_written_out():
     found = restricted_unitary(theta, v, p)(torch.eye(N, dtype=torch.complex128)).mT
     torch.testing.assert_close(found, product)
     torch.testing.assert_close(found @ found.mH, torch.eye(N, dtype=torch.complex128))
+
+
+@pytest.mark.parametrize("N", [5, DENSE, DENSE + 1])
+def test_urnn_applies_its_product_by_factors_or_multiplied_out(N):
+    system = URnn(1, URnnConfig(N), rng(), dtype=D)
+    h = noise(2, 2 * N)
+    apply = restricted_unitary(system.theta, system.reflections, system.permutation)
+    z = apply(torch.complex(*h.chunk(2, -1)))
+    found = system.unitary()(h)
+    torch.testing.assert_close(found, torch.cat([z.real, z.imag], -1))
+    torch.testing.assert_close(found.norm(dim=1), h.norm(dim=1))
 
 
 def test_urnn_without_bias_is_linear_and_uses_its_learned_first_state():

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Unpack
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.linalg import vector_norm
 
 from roann.lab import limits
 from roann.lab.models.base import HeadInit, Preset, Row
@@ -21,7 +21,7 @@ class NruConfig:
 
     Attributes:
         hidden_size: N.
-        memory_size: m, the length of the memory; m·k must be a square.
+        memory_size: m, the length of the memory; m·k must be the square of a multiple of k.
         heads: k, how many directions are written, and how many erased.
     """
 
@@ -34,8 +34,10 @@ class NruConfig:
         limits.whole("memory_size", self.memory_size, 1, limits.WIDTH)
         limits.whole("heads", self.heads, 1, limits.WIDTH)
         product = self.memory_size * self.heads
-        if math.isqrt(product) ** 2 != product:
-            limits.fail("memory_size", "memory_size × heads to be a square number", product)
+        side = math.isqrt(product)
+        if side**2 != product or side % self.heads:
+            wanted = "memory_size × heads to be the square of a multiple of heads"
+            limits.fail("memory_size", wanted, f"{self.memory_size} × {self.heads}")
 
 
 class Nru(DrivenSystem):
@@ -47,6 +49,10 @@ class Nru(DrivenSystem):
     α, β ∈ R^k are affine in q. v^α comes from an affine u(q) ∈ R^{2s}, s = √(mk): the outer product
     of its halves, s × s, read row by row as k rows of m, each divided by its 5-norm; v^β likewise.
     State (h, m), output h. Nothing saturates: ∂m'/∂m = I + the paths through α, β and v.
+
+    Row i of v is itself an outer product, of the i-th part a_i (s/k numbers) of the left half and
+    the right half r, and ‖a_i rᵀ‖₅ = ‖a_i‖₅ ‖r‖₅. So Σ_i α_i v_i = (Σ_i α_i a_i/‖a_i‖₅) rᵀ/‖r‖₅:
+    the k directions are never written out.
 
     Count, with s = √(mk): 4s(m + N + 1) + 2k(m + N + 1) + N(m + N + I + 1), and 10N + 10 for a
     readout: 165,554 at N = 212, m = 256, k = 4, the table's 165k.
@@ -60,9 +66,9 @@ class Nru(DrivenSystem):
         generator: the source of the first values.
 
     Example:
-        >>> system = Nru(1, NruConfig(3, 4, 4))
-        >>> v = system.directions(torch.randn(8))
-        >>> bool((v.norm(5, -1) - 1).abs().max() < 1e-6)
+        >>> system = Nru(1, NruConfig(3, 16, 4))
+        >>> change = system.change(torch.randn(16), torch.tensor([0.0, 1.0, 0.0, 0.0]))
+        >>> bool((change.norm(5) - 1).abs() < 1e-6)  # one row alone, of 5-norm 1
         True
     """
 
@@ -101,12 +107,15 @@ class Nru(DrivenSystem):
         """W_x u + b_h."""
         return u @ self.W_x.mT + self.b_h
 
-    def directions(self, u: Tensor) -> Tensor:
-        """The k rows (…, k, m) of 5-norm 1, from u (…, 2s)."""
+    def change(self, u: Tensor, strength: Tensor) -> Tensor:
+        """Σ_i strength_i v_i (…, m), from u (…, 2s) and strength (…, k)."""
         left, right = u.chunk(2, -1)
-        outer = left.unsqueeze(-1) * right.unsqueeze(-2)
-        rows = outer.reshape(*u.shape[:-1], self.config.heads, self.config.memory_size)
-        return F.normalize(rows, p=5, dim=-1, eps=1e-12)
+        a = left.reshape(*left.shape[:-1], self.config.heads, -1)
+        norms = vector_norm(a, 5, -1) * vector_norm(right, 5, -1, keepdim=True)
+        weight = strength / norms.clamp_min(1e-12)
+        column = (weight.unsqueeze(-1) * a).sum(-2)
+        total: Tensor = (column.unsqueeze(-1) * right.unsqueeze(-2)).flatten(-2)
+        return total
 
     def transition(self) -> Transition:
         """(h, m), d ↦ the next (h, m)."""
@@ -117,12 +126,10 @@ class Nru(DrivenSystem):
             m = x[..., N:]
             q = torch.cat([torch.relu(x @ W_h + d), m], -1)
             u, strength = torch.split(q @ W_q + b_q, [4 * s, 2 * k], -1)
-            # Writing and erasing side by side: (…, 2, k, m) and (…, 2, k).
-            v = self.directions(u.reshape(*u.shape[:-1], 2, 2 * s))
-            alpha, beta = (strength / k).chunk(2, -1)
-            signed = torch.cat([alpha, -beta], -1).unsqueeze(-2)
-            change = signed @ v.reshape(*u.shape[:-1], 2 * k, -1)
-            return torch.cat([q[..., :N], m + change.squeeze(-2)], -1)
+            # Writing and erasing side by side: (…, 2, 2s) and (…, 2, k).
+            u, strength = u.reshape(*u.shape[:-1], 2, -1), strength.reshape(*u.shape[:-1], 2, -1)
+            write, erase = self.change(u, strength / k).unbind(-2)
+            return torch.cat([q[..., :N], m + write - erase], -1)
 
         return advance
 

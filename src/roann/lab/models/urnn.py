@@ -15,6 +15,8 @@ from roann.lab.models.base import HeadInit, Preset, Row
 from roann.lab.models.modrelu import UnitarySystem
 from roann.lab.models.recurrence import Factory, builder, parameter
 
+DENSE = 256  # up to so many units, one product with W is faster than its factors
+
 
 @dataclass(frozen=True)
 class URnnConfig:
@@ -76,6 +78,8 @@ class URnn(UnitarySystem):
 
     W keeps every norm. The modReLU does not: backwards its singular values are 1 (radial) and
     1 + b/|z| (tangential), or 0 where |z| + b ≤ 0, so that b > 0 expands and b < 0 contracts.
+    A large W is applied factor by factor, in O(N log N); a small one is multiplied out once per
+    sequence.
 
     Count: 3N + 4N + N (b) + 2N (h₀) + 2N·I, and 2N·10 + 10 for a readout: 32N + 10 in all,
     16,394 at N = 512. All of it is stored as real numbers. (The lengths and phases of the
@@ -128,7 +132,10 @@ class URnn(UnitarySystem):
             z = apply(torch.complex(*h.chunk(2, -1)))
             return torch.cat([z.real, z.imag], -1)
 
-        return real_apply
+        if self.hidden_size > DENSE:
+            return real_apply
+        matrix = real_apply(torch.eye(self.state_size, dtype=self.b.dtype, device=self.b.device))
+        return lambda h: h @ matrix
 
 
 ROW = Row(
