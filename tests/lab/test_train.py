@@ -298,7 +298,7 @@ def test_the_summary_tells_last_best_and_selected_apart():
             "set": name,
             "seconds": 0.0,
             "epoch": None,
-            "accuracy": values[k],
+            "accuracy": of[k],
         }
         for k in range(3)
         for name, of in accuracies.items()

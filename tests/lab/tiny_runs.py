@@ -12,6 +12,7 @@ from roann.lab import checkpoint, records
 from roann.lab.cli import main
 from roann.lab.config import Experiment, parse
 from roann.lab.run import CHECKPOINTS, METRICS, Stop, execute, prepare
+from roann.lab.sweep import PRELOAD
 from roann.lab.sweep import _work as work
 
 MNIST = {"batch_size": 20, "eval_batch_size": 10_000, "data_dir": str(DIRECTORY)}
@@ -28,7 +29,7 @@ TASKS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 # A server with torch imported: processes of their own, that can be killed, in a few milliseconds.
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["roann.lab.run", "roann.lab.cli_verbs"])
+CONTEXT.set_forkserver_preload([*PRELOAD, "roann.lab.cli_verbs"])
 
 
 def experiment(task: str, model: dict[str, Any] | None = None, **train: Any) -> Experiment:

@@ -22,7 +22,7 @@ from typing import Annotated, Any, Literal, Union
 import tyro
 
 from roann.lab.config import ConfigError, Experiment, Train, parse, read_tables
-from roann.lab.progress import log_to_stderr, printable
+from roann.lab.progress import logging_to_stderr, printable
 
 OK, USAGE, DIVERGED, DATA, INTERRUPTED, CTRL_C = 0, 2, 3, 4, 75, 130
 
@@ -177,10 +177,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args and args[0] in _ELSEWHERE:
             return _elsewhere(args[0], args[1:])
         verb, base = _parse(args)
-        log_to_stderr(logging.WARNING if verb.quiet else logging.INFO)
-        from roann.lab import cli_verbs
+        with logging_to_stderr(logging.WARNING if verb.quiet else logging.INFO):
+            from roann.lab import cli_verbs
 
-        return cli_verbs.perform(verb, base)
+            return cli_verbs.perform(verb, base)
     except SystemExit as end:  # of tyro: help is 0, usage is 2
         return end.code if isinstance(end.code, int) else USAGE
     except KeyboardInterrupt:
@@ -198,8 +198,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _elsewhere(verb: str, args: list[str]) -> int:
     module, function = _ELSEWHERE[verb]
-    log_to_stderr(logging.INFO)
-    code = getattr(importlib.import_module(module), function)(args)
+    with logging_to_stderr(logging.INFO):
+        code = getattr(importlib.import_module(module), function)(args)
     return OK if code is None else int(code)
 
 

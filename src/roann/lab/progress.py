@@ -10,6 +10,8 @@ import os
 import sys
 import time
 import unicodedata
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -42,15 +44,23 @@ class LogFile(logging.FileHandler):
         return
 
 
-def log_to_stderr(level: int) -> None:
+@contextmanager
+def logging_to_stderr(level: int) -> Iterator[None]:
     """Send the package's log to stderr, one plain line each."""
     handler = logging.StreamHandler()
     handler.setFormatter(_Plain("roann: %(message)s"))
     handler.setLevel(level)
     logger = logging.getLogger("roann")
-    logger.handlers = [handler]
+    before = logger.level, logger.propagate
     logger.setLevel(logging.INFO)
     logger.propagate = False
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before[0])
+        logger.propagate = before[1]
 
 
 def log_to_file(path: os.PathLike[str]) -> logging.Handler:

@@ -23,6 +23,7 @@ from typing import Any
 import torch
 
 from roann import __version__
+from roann.kernels import native
 from roann.lab import checkpoint, records
 from roann.lab.config import ConfigError, Experiment, Train, parse, read_tables, to_toml
 from roann.lab.models import Model, build_model
@@ -321,6 +322,7 @@ def set_up(threads: int, seed: int) -> dict[str, Any]:
         "cores": os.cpu_count(),
         "threads": threads,
         "flush_denormal": flushed,
+        "native_kernel": native.isa() if native.available() else None,
     }
 
 

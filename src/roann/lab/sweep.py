@@ -32,6 +32,8 @@ ENDED = ("finished", "diverged")
 MAX_CELLS, MAX_JOBS = 10_000, 256
 ATTEMPTS = 3  # at a run whose process was killed
 NEWS_SECONDS = 30.0
+# A server imports these once and forks for every run; torch's optimisers import the second.
+PRELOAD = ["roann.lab.sweep", "torch._dynamo"]
 _BUSY, _INTERRUPTED, _FAILED = 40, 41, 42  # exit codes of the processes
 _log = logging.getLogger(__name__)
 
@@ -108,9 +110,8 @@ def run_all(
         raise ConfigError(f"--jobs must be from 1 to {MAX_JOBS}, not {jobs}.")
     for folder, experiment in cells.items():
         prepare(folder, experiment)
-    # A server that has imported torch once and forks for every run.
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["roann.lab.run"])
+    context.set_forkserver_preload(PRELOAD)
     waiting = [folder for folder in cells if result_of(folder) is None]
     _log.info("%d runs, %d to do.", len(cells), len(waiting))
     running: dict[ForkServerProcess, Path] = {}
