@@ -168,7 +168,7 @@ EXPORT void roann_free(Args* p) {
 }
 
 // Steps begin … end − 1 of a sweep. Returns 0, or 1 if memory ran out. The packed weights stay
-// with `p` until `roann_free`, which is called here after the last steps.
+// with `p` until `roann_free`, which is called here after the last steps and after a failure.
 EXPORT int64_t roann_run(Args* p) {
     const Build& k = build(p->isa, p->dtype);
     if (k.shares_panels(*p) && !p->packed) {
@@ -199,7 +199,7 @@ EXPORT int64_t roann_run(Args* p) {
     for (int64_t i = started; i < parts && !failed; i++) k.run(*p, i, parts, work[i]);
     for (std::thread& t : threads) t.join();
     for (char* w : work) std::free(w);
-    if (p->op == FORWARD ? p->end == p->T : p->begin == 0) roann_free(p);
+    if (failed || (p->op == FORWARD ? p->end == p->T : p->begin == 0)) roann_free(p);
     return failed;
 }
 

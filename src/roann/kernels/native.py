@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from roann.kernels import workspace
-from roann.kernels.linear import Dense, Gather, Rotation
+from roann.kernels.linear import Dense, Gather, Linear, Rotation
 from roann.kernels.problem import Problem
 from roann.kernels.workspace import release
 
@@ -36,7 +36,8 @@ _FEW = 4  # rows per weight below which packing the weights does not pay
 
 # A signal can only be handled between two calls, so a sweep is cut into calls of about this long.
 CALL_SECONDS = 0.1
-_FIRST_CALL = 2e8  # multiply-adds in the first one, when the speed is not known yet
+FIRST_CALL = 2e8  # multiply-adds in the first one, when the speed is not known yet
+_NO_MEMORY = "the native kernel could not allocate its workspace; use a smaller batch"
 
 
 class _Args(ctypes.Structure):
@@ -142,41 +143,45 @@ def _rows(t: Tensor) -> Tensor:
 
 
 class _Sweep:
-    """The arguments of one sweep, filled in from a problem, and the loop that runs it."""
+    """The arguments of one sweep, filled in from a problem, and the loop that runs it.
+
+    A cell calls this once per step, so it is written for few Python operations.
+    """
 
     def __init__(self, p: Problem, op: int) -> None:
-        self.library = _library()
+        library = self.library = _library()
+        W, alpha, O = p.W.contiguous(), p.alpha.contiguous(), p.O
+        of_O = [t.contiguous() for t in O.tensors()]
         B, N = p.x0.shape
         T = p.steps
-        W = p.W.contiguous()
-        O = tuple(t.contiguous() for t in p.O.tensors())
-        alpha = p.alpha.contiguous()
+        dense, deep = isinstance(O, Dense), W.dim() == 3
+        deep_O = O.stacked
         dtype = _DTYPES[W.dtype]
-        stacked = W.dim() == 3 or (isinstance(p.O, Dense) and p.O.stacked)
-        lanes = self.library.lanes[dtype]
-        if N <= _NARROWEST and (stacked or lanes > N) and _filling(B, lanes) >= _filling(N, lanes):
-            layout = _NARROW
-        else:
-            layout = _THIN if (B if stacked else T * B) <= _FEW else _WIDE
+        lanes = library.lanes[dtype]
+        layout = _layout(T, B, N, lanes, deep or (dense and deep_O))
         self.T, self.B, self.N, self.lanes, self.layout = T, B, N, lanes, layout
-        self.dtype = W.dtype
-        self.slopes = _slope_form(p.phi.name, layout)
-        args = self.args = _Args(op, dtype, self.library.isa, layout, p.phi.code)
-        args.filter = 0 if isinstance(p.O, Dense) else (1 if isinstance(p.O, Gather) else 2)
-        args.threads, args.T, args.B, args.N = torch.get_num_threads(), T, B, N
-        args.W, args.W_step = W.data_ptr(), N * N if W.dim() == 3 else 0
+        self.dtype, self.slopes = W.dtype, _slope_form(p.phi.name, layout)
+        self.cost = B * N * (N * (2 if dense else 1) + 64)  # multiply-adds per step, roughly
+        # Whatever the library reads stays alive until it has.
+        self.kept: list[object] = [W, alpha, of_O]
+        args = self.args = _Args(
+            op, dtype, library.isa, layout, p.phi.code,
+            _filter(O),
+        )  # fmt: skip
+        args.threads, args.T, args.B, args.N, args.end = torch.get_num_threads(), T, B, N, T
+        args.W = W.data_ptr()
+        if deep:
+            args.W_step = N * N
         args.alpha = alpha.data_ptr()
-        per_unit = int(alpha.dim() > 0 and alpha.shape[-1] == N)
-        args.alpha_unit = per_unit
-        args.alpha_step = alpha.shape[-1] if alpha.dim() == 2 else 0
-        args.O0 = O[0].data_ptr()
-        if len(O) > 1:
-            args.O1 = O[1].data_ptr()
-        if len(O) > 2:
-            args.O2 = O[2].data_ptr()
-        args.O_step = (N * N if isinstance(p.O, Dense) else N) if p.O.stacked else 0
-        self.kept = [W, O, alpha]  # whatever the library reads stays alive until it has
-        self.cost = B * N * (N * (2 if isinstance(p.O, Dense) else 1) + 64)
+        if alpha.dim():
+            args.alpha_unit = int(alpha.shape[-1] == N)
+            args.alpha_step = alpha.shape[-1] if alpha.dim() == 2 else 0
+        args.O0 = of_O[0].data_ptr()
+        if not dense:
+            args.O1 = of_O[1].data_ptr()
+            args.O2 = of_O[-1].data_ptr()
+        if deep_O:
+            args.O_step = N * N if dense else N
         if p.batch_sizes is not None:
             sizes = array("q", p.batch_sizes)
             args.batch_sizes = sizes.buffer_info()[0]
@@ -184,23 +189,24 @@ class _Sweep:
 
     def run(self) -> None:
         """All steps, in calls short enough for signals to be handled between them."""
-        args, T = self.args, self.T
-        if self.B == 0 or T == 0:
+        args, T, run = self.args, self.T, self.library.run
+        steps = max(1, int(FIRST_CALL / max(self.cost, 1)))
+        if steps >= T:
+            if self.B and run(ctypes.byref(args)):
+                raise MemoryError(_NO_MEMORY)
             return
-        forward = args.op == _FORWARD
-        steps = max(1, int(_FIRST_CALL / self.cost))
         done = 0
         try:
             while done < T:
                 steps = min(steps, T - done)
-                args.begin = done if forward else T - done - steps
+                args.begin = done if args.op == _FORWARD else T - done - steps
                 args.end = args.begin + steps
                 start = time.perf_counter()
-                if self.library.run(ctypes.byref(args)):
-                    raise MemoryError("the native kernel could not allocate its workspace")
+                if run(ctypes.byref(args)):
+                    raise MemoryError(_NO_MEMORY)
                 done += steps
-                speed_up = CALL_SECONDS / max(time.perf_counter() - start, 1e-6)
-                steps = max(1, int(steps * min(speed_up, 8.0)))
+                growth = CALL_SECONDS / max(time.perf_counter() - start, 1e-6)
+                steps = max(1, int(steps * min(growth, 8.0)))
         finally:
             self.library.free(ctypes.byref(args))
 
@@ -214,6 +220,17 @@ class _Sweep:
         if self.slopes == _BIT_SLOPES:
             return (T, B, -(-N // lanes)), torch.int16
         return (T, B, N), self.dtype
+
+
+def _filter(O: Linear) -> int:
+    return 0 if isinstance(O, Dense) else 1 if isinstance(O, Gather) else 2
+
+
+def _layout(T: int, B: int, N: int, lanes: int, deep: bool) -> int:
+    """How the work lies on the lanes: from the problem alone, see native_problem.h."""
+    if N <= _NARROWEST and (deep or lanes > N) and _filling(B, lanes) >= _filling(N, lanes):
+        return _NARROW
+    return _THIN if (B if deep else T * B) <= _FEW else _WIDE
 
 
 def _filling(n: int, lanes: int) -> float:

@@ -2,31 +2,29 @@
 // (a cell at batch 1) that packing would cost more than the product.
 // Included once per ISA and dtype (native.cpp).
 
-// out[j] += S[j, :] · x for a row-major S (N, K).
-static void dot_rows(const real* S, int64_t N, int64_t K, const real* x, real* out) {
+// out[j] += S[j, :] · x for a row-major S (N, K): R rows at a time, from row j on.
+template <int R>
+static int64_t dot_rows(const real* S, int64_t N, int64_t K, const real* x, real* out, int64_t j) {
     const int64_t whole = K / L * L;
     const int rest = int(K - whole);
     const V x_rest = load_part(x + whole, rest);
-    int64_t j = 0;
-    for (; j + 4 <= N; j += 4) {
+    for (; j + R <= N; j += R) {
         const real* r = S + j * K;
-        V c[4] = {};
+        V c[R] = {};
         for (int64_t k = 0; k < whole; k += L) {
             const V v = load(x + k);
-            UNROLL for (int i = 0; i < 4; i++) c[i] = fma(load(r + i * K + k), v, c[i]);
+            UNROLL for (int i = 0; i < R; i++) c[i] = fma(load(r + i * K + k), v, c[i]);
         }
-        UNROLL for (int i = 0; i < 4; i++) {
+        UNROLL for (int i = 0; i < R; i++) {
             if (rest) c[i] = fma(load_part(r + i * K + whole, rest), x_rest, c[i]);
             out[j + i] += sum(c[i]);
         }
     }
-    for (; j < N; j++) {
-        const real* r = S + j * K;
-        V c = {};
-        for (int64_t k = 0; k < whole; k += L) c = fma(load(r + k), load(x + k), c);
-        if (rest) c = fma(load_part(r + whole, rest), x_rest, c);
-        out[j] += sum(c);
-    }
+    return j;
+}
+
+static void dot_all_rows(const real* S, int64_t N, int64_t K, const real* x, real* out) {
+    dot_rows<1>(S, N, K, x, out, dot_rows<8>(S, N, K, x, out, 0));
 }
 
 // out += Sᵀ x for a row-major S (K, N): W vectors of columns at a time.
@@ -61,12 +59,12 @@ static void forward_thin(const Sweep& s, int64_t t, int64_t m) {
     for (int64_t l = 0; l < m; l++) {
         const real* x = s.now + l * s.ld;
         memset(s.C, 0, 2 * s.ld * sizeof(real));
-        dot_rows((const real*)p.W + t * p.W_step, p.N, p.N, x, y);
+        dot_all_rows((const real*)p.W + t * p.W_step, p.N, p.N, x, y);
         if (p.I)
-            dot_rows((const real*)p.W_i, p.N, p.I,
+            dot_all_rows((const real*)p.W_i, p.N, p.I,
                      (const real*)p.u + t * p.u_step + row(s, l) * p.u_row, y);
         if (p.filter == DENSE)
-            dot_rows((const real*)p.O0 + t * p.O_step, p.N, p.N, x, Ox);
+            dot_all_rows((const real*)p.O0 + t * p.O_step, p.N, p.N, x, Ox);
         else
             turn(s, l, x);
         for (int64_t j = 0; j < s.vectors; j++) {

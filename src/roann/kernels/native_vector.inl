@@ -67,9 +67,18 @@ INLINE V gather(const real* base, const int32_t* index) {
 }
 
 INLINE real sum(V v) {
-    real s = v[0];
-    for (int l = 1; l < L; l++) s += v[l];
-    return s;
+#if ROANN_LEVEL == 2
+    if constexpr (FLOAT)
+        return _mm512_reduce_add_ps((__m512)v);
+    else
+        return _mm512_reduce_add_pd((__m512d)v);
+#else
+    real part[L];
+    store(part, v);
+    for (int half = L / 2; half; half /= 2)
+        for (int l = 0; l < half; l++) part[l] += part[l + half];
+    return part[0];
+#endif
 }
 
 // Slopes of piecewise linear φ as bits: 1 where y > 0.
