@@ -7,7 +7,7 @@ STAMP   = $(VENV)/.installed
 .PHONY: demo test proofs check docs clean
 
 demo: $(STAMP)          ## why the project exists, in about a minute
-	$(BIN)/python examples/demo.py
+	$(BIN)/roann demo
 
 test: $(STAMP)          ## the tests
 	$(BIN)/python -m pytest -m "not slow" -n auto

@@ -21,6 +21,7 @@ from roann.lab.figures.curves import (
     median_curve,
     thinned,
 )
+from roann.lab.figures.overview import overview
 from roann.lab.figures.spectra import Cloud, eigenvalues, gradient_along_time, singular_values
 from roann.lab.figures.style import looks, save, svg_bytes
 from roann.lab.figures.surfaces import Surface, decision_surfaces, digit_sequence
@@ -48,6 +49,7 @@ __all__ = [
     "looks",
     "median_curve",
     "number_text",
+    "overview",
     "psmnist_accuracy",
     "save",
     "score_against_rho",

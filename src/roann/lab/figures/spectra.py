@@ -216,6 +216,21 @@ def gradient_along_time(
         title: above the axes.
     """
     figure, axes = one_axes()
+    draw_gradients(axes, arms, times=times, xlabel=xlabel)
+    if title:
+        axes.set_title(label_text(title))
+    legend(axes)
+    return figure
+
+
+def draw_gradients(
+    axes: Axes,
+    arms: Mapping[str, Sequence[float]],
+    *,
+    times: Mapping[str, Sequence[float]] | None = None,
+    xlabel: str = "time step t",
+) -> None:
+    """Draw the norms of `gradient_along_time` into axes."""
     styles = looks(arms)
     for label, norms in arms.items():
         at = list(times[label]) if times and label in times else list(range(1, len(norms) + 1))
@@ -231,7 +246,3 @@ def gradient_along_time(
     axes.set_xlabel(xlabel)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True, steps=[1, 2, 5, 10]))
     axes.set_ylabel("‖∂loss / ∂x‖")
-    if title:
-        axes.set_title(label_text(title))
-    legend(axes)
-    return figure
