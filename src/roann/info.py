@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
+import json
 import platform
+import sys
+from collections.abc import Sequence
 
 import torch
 
@@ -11,29 +15,32 @@ from roann.kernels import native
 
 
 def describe() -> dict[str, str]:
-    """Versions, threads, and the kernel in use; if it is not the native one, why."""
-    if native.available():
-        kernel, reason = f"native ({native.isa()})", ""
-    else:
-        kernel, reason = (
-            "fused (torch operations)",
-            f"the native kernel is not used: {native.why_not()}",
-        )
+    """Versions, threads, and the kernel in use on the CPU; if it is not the native one, why."""
     found = {
         "roann": roann.__version__,
         "python": platform.python_version(),
         "torch": torch.__version__,
         "threads": str(torch.get_num_threads()),
-        "kernel": kernel,
     }
-    return found | {"reason": reason} if reason else found
+    if native.available():
+        return found | {"kernel": f"native ({native.isa()})"}
+    reason = f"the native kernel is not used: {native.why_not()}"
+    return found | {"kernel": "fused (torch operations)", "reason": reason}
 
 
-def main() -> None:
-    """Print `describe()`, one line for each fact."""
-    for name, value in describe().items():
-        print(f"{name:8}{value}")
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print `describe()`: one line for each fact, or JSON."""
+    parser = argparse.ArgumentParser(
+        prog="roann info", description="Say what this machine has, and why the rest is absent."
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    found = describe()
+    if parser.parse_args(argv).json:
+        print(json.dumps(found))
+    else:
+        print("\n".join(f"{name:8} {value}" for name, value in found.items()))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -43,6 +43,7 @@ def _give_back(block: mmap.mmap) -> None:
 
 def _take(size: int) -> mmap.mmap:
     """An idle map of at least `size` bytes that wastes little, or a new one."""
+    size = -(-size // _HUGE) * _HUGE
     with _lock:
         fitting = [block for block in list(_idle) if size <= len(block) <= size + size // 4]
         if fitting:
@@ -50,7 +51,7 @@ def _take(size: int) -> mmap.mmap:
             _idle.remove(block)
             return block
         _trim(LIMIT)
-    block = mmap.mmap(-1, -(-size // _HUGE) * _HUGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    block = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         block.madvise(mmap.MADV_HUGEPAGE)
     return block

@@ -1,0 +1,378 @@
+"""The compiled kernel against the plain loop, over odd sizes and every instruction set.
+
+AddressSanitizer, once by hand (the kernel is loaded into a plain Python):
+
+    g++ -std=c++17 -O1 -g -fsanitize=address,undefined -ffp-contract=off -fPIC -shared -pthread \
+        src/roann/kernels/native.cpp -o $(ls src/roann/kernels/_native*.so)
+    LD_PRELOAD="$(gcc -print-file-name=libasan.so) $(gcc -print-file-name=libstdc++.so)" \
+        ASAN_OPTIONS=detect_leaks=0 python -m pytest tests/kernels/test_native.py
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from roann.kernels import native, reference
+from roann.kernels.activations import ACTIVATIONS
+from roann.kernels.linear import Dense, Gather, Rotation
+from roann.kernels.problem import Problem
+
+pytestmark = pytest.mark.skipif(
+    not native.available(), reason=f"the native kernel: {native.why_not()}"
+)
+FORMS = ("dense", "gather", "rotation")
+ALPHAS = {"scalar": (), "vector": ("N",), "step": ("T", 1), "both": ("T", "N")}
+
+
+def normal(g, *shape):
+    return torch.randn(shape, generator=g, dtype=torch.float64)
+
+
+def make_filter(g, form, N, steps):
+    """A random orthogonal map; one per step if `steps` is a number."""
+    if steps is not None:
+        each = [make_filter(g, form, N, None) for _ in range(steps)]
+        tensors = zip(*(f.tensors() for f in each), strict=True)
+        return each[0].with_tensors(tuple(torch.stack(t) for t in tensors))
+    if form == "dense":
+        return Dense(torch.linalg.qr(normal(g, N, N)).Q.contiguous())
+    order = torch.randperm(N, generator=g)
+    if form == "gather":
+        return Gather(order, order.argsort())
+    cos, sin, partner = torch.ones(N).double(), torch.zeros(N).double(), torch.arange(N)
+    for i, j in order[: N // 2 * 2].view(-1, 2).tolist():
+        angle = normal(g)
+        cos[i] = cos[j] = angle.cos()
+        sin[i], sin[j] = angle.sin(), -angle.sin()
+        partner[i], partner[j] = j, i
+    return Rotation(cos, sin, partner)
+
+
+def make(
+    T, B, N, I=2, phi="tanh", form="dense", alpha="scalar", deep=False, deep_O=False, bias=True,
+    ragged=False, dtype=torch.float64, seed=0,
+):  # fmt: skip
+    """A problem whose tensors are exact in `dtype`."""
+    g = torch.Generator().manual_seed(seed)
+    shape = tuple({"T": T, "N": N}.get(n, n) for n in ALPHAS[alpha])
+    p = Problem(
+        x0=normal(g, B, N),
+        u=normal(g, T, B, I) if I else None,
+        W=normal(g, T, N, N) / N**0.5 if deep else normal(g, N, N) / N**0.5,
+        W_i=normal(g, N, I) if I else None,
+        b=(normal(g, T, N) if deep else normal(g, N)) if bias else None,
+        O=make_filter(g, form, N, T if deep_O else None),
+        alpha=torch.rand(shape, generator=g, dtype=torch.float64) * 0.5,
+        phi=ACTIVATIONS[phi],
+        steps=T,
+        batch_sizes=tuple(sorted(torch.randint(1, B + 1, (T,), generator=g).tolist())[::-1])
+        if ragged
+        else None,
+    )
+    return cast(p, dtype)
+
+
+def cast(p, dtype):
+    def one(t):
+        return t.to(dtype) if t is not None and t.is_floating_point() else t
+
+    names = ("x0", "u", "W", "W_i", "b", "alpha")
+    O = p.O.with_tensors(tuple(one(t) for t in p.O.tensors()))
+    return replace(p, O=O, **{name: one(getattr(p, name)) for name in names})
+
+
+def plain(p, g_states, g_last):
+    """States, a, λ[0] and λ[1] … λ[T] by autograd through the reference step, in float64.
+
+    a = ∂ℓ/∂y, so it is the gradient of a zero added to the drive.
+    """
+    p = cast(p, torch.float64)
+    x = x0 = p.x0.clone().requires_grad_()
+    zero = p.x0.new_zeros(p.steps, *x0.shape).requires_grad_()
+    states = []
+    for k in range(p.steps):
+        one = p.segment(k, k + 1, x)
+        drive = zero[k] if p.b is None else zero[k] + (p.b[k] if p.b.dim() == 2 else p.b)
+        if p.u is not None:
+            drive = drive + p.u[k] @ p.W_i.mT
+        n = p.rows(k)
+        W = one.W[0] if one.W.dim() == 3 else one.W
+        moved = reference.step(x[:n], drive[:n], W, p.O.at(k), p.alpha_at(k), p.phi)
+        x = torch.cat([moved, x[n:]])
+        x.retain_grad()
+        states.append(x)
+    total = sum((x * g).sum() for x, g in zip(states, g_states, strict=True)) + (x * g_last).sum()
+    total.backward()
+    lambdas = torch.stack([x.grad for x in states])
+    return torch.stack(states).detach(), zero.grad, x0.grad, lambdas
+
+
+def sweeps(p, g_states, g_last):
+    """The same four by the native kernel."""
+    states, slopes = native.forward(p, True)
+    p = replace(p, alpha=p.alpha.detach().requires_grad_())
+    return states, *native.backward(p, slopes, g_states, g_last)
+
+
+def gradients_for(p, seed=1):
+    g = torch.Generator().manual_seed(seed)
+    shape = p.x0.shape
+    return normal(g, p.steps, *shape).to(p.W.dtype), normal(g, *shape).to(p.W.dtype)
+
+
+def assert_agrees(p):
+    given_ = gradients_for(p)
+    wanted = plain(p, *(g.double() for g in given_))
+    # Each of T steps rounds sums of N + I + 2 terms of order one.
+    bound = torch.finfo(p.W.dtype).eps * (p.steps + 4) * (p.W.shape[-1] + 30)
+    for name, got, want in zip(("x", "a", "λ0", "λ"), sweeps(p, *given_), wanted, strict=True):
+        assert got.shape == want.shape, name
+        error = float((got.double() - want).abs().max()) / max(1.0, float(want.abs().max()))
+        assert error <= bound, (name, error, bound)
+
+
+problems = st.fixed_dictionaries(
+    {
+        "T": st.sampled_from((1, 2, 3, 7)),
+        "B": st.sampled_from((1, 2, 3, 5, 13, 16, 17, 65)),
+        "N": st.sampled_from((1, 2, 3, 5, 8, 15, 16, 17, 31, 33, 50)),
+        "I": st.sampled_from((0, 1, 3, 17, 20)),
+        "phi": st.sampled_from(sorted(set(ACTIVATIONS) - {"relu", "leaky_relu"})),
+        "form": st.sampled_from(FORMS),
+        "alpha": st.sampled_from(sorted(ALPHAS)),
+        "deep": st.booleans(),
+        "deep_O": st.booleans(),
+        "bias": st.booleans(),
+        "ragged": st.booleans(),
+        "dtype": st.sampled_from((torch.float32, torch.float64)),
+        "seed": st.integers(0, 10**6),
+    }
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(problems)
+def test_smooth_sweeps_equal_autograd_of_the_reference(how):
+    assert_agrees(make(**how))
+
+
+@settings(max_examples=100, deadline=None)
+@given(problems, st.sampled_from(("relu", "leaky_relu")))
+def test_kinked_sweeps_equal_autograd_of_the_reference(how, phi):
+    # In float64 a pre-activation within rounding of the kink has probability zero.
+    assert_agrees(make(**how | {"phi": phi, "dtype": torch.float64}))
+
+
+@pytest.mark.parametrize("isa", native.ISAS)
+def test_every_instruction_set(isa):
+    """The two property tests above, in a process that is held to one ISA."""
+    here = "test_smooth_sweeps or test_kinked_sweeps or test_activations"
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", here, __file__],
+        env=os.environ | {"ROANN_ISA": isa},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if "asks for more than this processor has" in run.stdout:
+        pytest.skip(f"this processor has no {isa}")
+    assert run.returncode == 0, run.stdout
+    assert " passed" in run.stdout
+    assert "skipped" not in run.stdout
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("phi", ACTIVATIONS)
+@pytest.mark.parametrize("units", [1, 40])
+def test_activations_within_a_few_ulp(phi, dtype, units):
+    """α = 1, W = 0: the state is φ(u), and a is φ′(u). Both layouts over the lanes."""
+    y = torch.cat([torch.linspace(-30, 30, 40001), torch.logspace(-30, 1.5, 999)]).double()
+    y = torch.cat([y, -y])[:80_000].to(dtype)
+    B = y.numel() // units
+    p = Problem(
+        torch.zeros(B, units, dtype=dtype), y.view(1, B, units),
+        torch.zeros(units, units, dtype=dtype), torch.eye(units, dtype=dtype), None,
+        Gather(torch.arange(units), torch.arange(units)), torch.ones((), dtype=dtype),
+        ACTIVATIONS[phi], 1,
+    )  # fmt: skip
+    states, slopes = native.forward(p, True)
+    a, _, _ = native.backward(p, slopes, torch.ones_like(states), None)
+    exact = y.double()
+    value, eps = p.phi.value(exact), torch.finfo(dtype).eps
+    assert float(((states.flatten() - value).abs() / value.abs().clamp_min(1e-37)).max()) < 4 * eps
+    assert float((a.flatten() - p.phi.slope(exact)).abs().max()) < 4 * eps
+
+
+@pytest.mark.parametrize("phi", ACTIVATIONS)
+def test_special_values_pass_as_in_torch(phi):
+    y = torch.tensor([[float("nan")], [float("inf")], [-float("inf")], [0.0], [1e30], [-1e30]])
+    one = torch.ones(1, 1)
+    p = Problem(
+        0 * y.nan_to_num(0, 0, 0), y.unsqueeze(0), 0 * one, one, None,
+        Gather(torch.tensor([0]), torch.tensor([0])), torch.ones(()), ACTIVATIONS[phi], 1,
+    )  # fmt: skip
+    states, _ = native.forward(p, False)
+    assert torch.allclose(states[0], p.phi.value(y), equal_nan=True)
+
+
+@pytest.mark.parametrize("N", [2, 33])
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("ragged", [False, True])
+def test_bits_do_not_depend_on_threads_or_cuts(N, form, ragged, monkeypatch):
+    p = make(600, 65, N, form=form, ragged=ragged, dtype=torch.float32, alpha="both")
+    given_ = gradients_for(p)
+    before = torch.get_num_threads()
+    found = []
+    for threads, cut in ((1, 1e12), (2, 1e12), (5, 1e12), (2, 1e6)):
+        monkeypatch.setattr(native, "FIRST_CALL", cut)
+        monkeypatch.setattr(native, "CALL_SECONDS", 1e-4 if cut < 1e12 else 1e3)
+        torch.set_num_threads(threads)
+        try:
+            found.append(sweeps(p, *given_))
+        finally:
+            torch.set_num_threads(before)
+    for other in found[1:]:
+        for a, b in zip(found[0], other, strict=True):
+            assert torch.equal(a, b)
+
+
+def test_rows_that_stand_still_repeat_and_have_no_slope():
+    p = make(5, 4, 20, phi="relu")
+    p = replace(p, batch_sizes=(4, 3, 3, 1, 1))
+    states, slopes = native.forward(p, True)
+    a, _, _ = native.backward(p, slopes, *gradients_for(p))
+    for k, n in enumerate(p.batch_sizes[1:], 1):
+        assert torch.equal(states[k, n:], states[k - 1, n:])
+        assert not a[k, n:].any()
+
+
+def test_plain_slopes_are_taken_too():
+    """The reversible memory hands in φ′ as an ordinary (T, B, N) tensor."""
+    for N in (2, 20):
+        p = make(6, 5, N, phi="relu")
+        given_ = gradients_for(p)
+        x = torch.cat([p.x0.unsqueeze(0), native.forward(p, False)[0][:-1]])
+        y = x @ p.W.mT + p.u @ p.W_i.mT + p.b
+        a, first, _ = native.backward(p, p.phi.slope(y), *given_)
+        _, want_a, want_first, _ = plain(p, *given_)
+        torch.testing.assert_close(a, want_a)
+        torch.testing.assert_close(first, want_first)
+
+
+def test_strided_and_broadcast_inputs():
+    p = make(4, 3, 20)
+    awkward = replace(
+        p,
+        u=p.u.transpose(0, 1).contiguous().transpose(0, 1),
+        W=p.W.mT.contiguous().mT,
+        x0=p.x0[:1].expand(3, -1),
+    )
+    g = torch.ones((), dtype=torch.float64).expand(4, 3, 20)
+    assert torch.equal(
+        native.forward(awkward, False)[0],
+        native.forward(replace(p, x0=awkward.x0.contiguous()), False)[0],
+    )
+    got = native.backward(awkward, native.forward(awkward, True)[1], g, None)[0]
+    want = native.backward(awkward, native.forward(awkward, True)[1], g.contiguous(), None)[0]
+    assert torch.equal(got, want)
+
+
+def test_unsupported_problems_are_declined():
+    p = make(3, 2, 5)
+    assert native.supports(p)
+    assert not native.supports(cast(p, torch.float16))
+    assert not native.supports(replace(p, alpha=p.alpha.float()))
+    assert not native.supports(replace(p, W=torch.zeros(4, 5, dtype=torch.float64)))
+    assert not native.supports(replace(p, x0=p.x0.to("meta")))
+
+
+def test_several_python_threads_at_once():
+    cases = [make(50, 9, n, form=f, seed=n) for n in (2, 20, 33) for f in FORMS]
+    alone = [sweeps(p, *gradients_for(p)) for p in cases]
+    together = [None] * len(cases)
+
+    def work(i):
+        for _ in range(5):
+            together[i] = sweeps(cases[i], *gradients_for(cases[i]))
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(len(cases))]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    for one, other in zip(alone, together, strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def test_flushing_of_denormals_holds_in_every_thread():
+    """x halves at every step: without flushing it would pass through the denormals."""
+    if not torch.set_flush_denormal(True):
+        pytest.skip("this processor cannot flush denormals")
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        p = make(140, 64, 64, I=0, phi="identity", form="gather", bias=False, dtype=torch.float32)
+        p = replace(p, W=0 * p.W, alpha=torch.full((), 0.5), x0=p.x0.abs() + 1)
+        flushed = native.forward(p, False)[0]
+    finally:
+        torch.set_num_threads(before)
+        torch.set_flush_denormal(False)
+    assert not flushed[-1].any()
+    assert native.forward(p, False)[0][-1].any()
+
+
+def test_it_can_be_turned_off():
+    code = (
+        "import json, torch, roann\n"
+        "from roann import info\n"
+        "from roann.kernels import native\n"
+        "out, _ = roann.RoaRNN(2, 3, horizon=4)(torch.zeros(4, 1, 2))\n"
+        "print(json.dumps([native.available(), info.describe(), list(out.shape)]))"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"ROANN_NATIVE": "0"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    on, found, shape = json.loads(run.stdout)
+    assert not on
+    assert "ROANN_NATIVE=0" in found["reason"]
+    assert shape == [4, 1, 3]
+
+
+def test_ctrl_c_is_honoured_in_a_long_call():
+    """A scan of some minutes is given up soon after the signal."""
+    code = (
+        "import torch\n"
+        "from roann.kernels import native\n"
+        "from roann.kernels.activations import ACTIVATIONS\n"
+        "from roann.kernels.linear import Dense\n"
+        "from roann.kernels.problem import Problem\n"
+        "one = torch.eye(512)\n"
+        "p = Problem(torch.zeros(64, 512), None, one, None, None, Dense(one), torch.zeros(()),\n"
+        "            ACTIVATIONS['tanh'], 100_000)\n"
+        "print('ready', flush=True)\n"
+        "try:\n"
+        "    native.forward(p, False)\n"
+        "except KeyboardInterrupt:\n"
+        "    print('interrupted', flush=True)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as run:
+        assert run.stdout is not None
+        assert run.stdout.readline() == "ready\n"
+        time.sleep(1)
+        run.send_signal(signal.SIGINT)
+        said, _ = run.communicate(timeout=60)
+    assert said == "interrupted\n"
