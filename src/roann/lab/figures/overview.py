@@ -46,6 +46,6 @@ def overview(
         percent_axis(left)
     legend(left)
     draw_gradients(right, gradients, times=times)
-    right.set_title("How far back the gradient reaches, before training")
+    right.set_title("Gradient along time, before training")
     legend(right)
     return figure
