@@ -54,7 +54,8 @@ class FullCapacityURnn(UnitarySystem):
     Count: N² + N + 2N + 2N·I, and 2N·10 + 10 for a readout: 274,954 at N = 512, which the table
     rounds down to 270k. N² is the real dimension of U(N), and what is stored.
 
-    Start: W as a random uRNN product, V Glorot uniform, b ~ U(±0.01), h₀ ~ U(±√(3/(2N))).
+    Start: W as a random uRNN product, V Glorot uniform, b ~ U(±0.01) (0 in the published psMNIST
+    run), h₀ ~ U(±√(3/(2N))).
     Public code keeps W as a free 2N×2N real matrix and takes only the upper blocks of its gradient
     for G: its step is about half as long and not along the gradient.
 

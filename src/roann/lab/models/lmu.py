@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Unpack
+from typing import ClassVar, Unpack
 
 import torch
 from torch import Tensor, nn
 
 from roann.lab import limits
-from roann.lab.models.base import Demand, Preset, Row, Streams
+from roann.lab.models.base import Demand, HeadInit, Preset, Row, Streams
 from roann.lab.models.recurrence import DrivenSystem, Factory, Transition, parameter
 
 
@@ -85,6 +85,7 @@ class Lmu(DrivenSystem):
         True
     """
 
+    head_init: ClassVar[HeadInit] = "xavier_uniform"
     A_bar: Tensor
     B_bar: Tensor
 
