@@ -1,0 +1,79 @@
+"""A record as a page of the documentation: no number on it is typed by hand."""
+
+from __future__ import annotations
+
+from roann.bench import table
+from roann.bench.record import Record
+from roann.bench.targets import TARGETS
+
+_INTRODUCTION = """\
+---
+orphan: true
+---
+
+# Benchmark
+
+This page is written by `python -m roann.bench --write-docs RECORD docs/benchmark.md` from one
+record of `python -m roann.bench`; no number on it is typed by hand.
+
+The rules: one run; contenders take turns, each round begun by another, and the best round counts
+("median" says how far above it the median round was); the same number of threads and processors
+and flushed denormals for everyone; warm-up apart. "forward" builds no graph; "train" is forward
+and backward with gradients zeroed, from a given gradient of the output, so that no loss costs
+time. Contenders of the same update are first checked to give the same result.
+
+*The limit* is the time `torch.mm` at 1024³ needs for as many operations as the products with
+$N \\times N$ matrices have: per step and sequence, for a dense filter, $2N^2$ for each of $Wx$ and
+$Ox$, for each of their transposes in backward, and for the gradient of $W$. The input projection
+is not counted. "of the limit" gives every contender its own number of operations.
+"""
+
+
+def page(record: Record) -> str:
+    """The whole page; equal for equal records."""
+    parts = [_INTRODUCTION]
+    if record.quick:
+        parts.append("**From a quick run: sizes are small, and the numbers mean nothing.**\n")
+    parts += ["## Machine\n", table.markdown(_machine(record)), ""]
+    parts += ["## Targets\n", table.markdown(targets_table(record)), ""]
+    parts += ["## Measurements\n"]
+    if not record.rows:
+        parts.append("None.\n")
+    for case, work, rows in record.groups():
+        parts += [f"### {case}, {work}\n", f"{table.sizes_text(rows[0].sizes)}\n"]
+        parts += [table.markdown(table.of_group(record, rows)), ""]
+        parts += [f"{row.contender}: {note}\n" for row in rows for note in row.notes]
+    if record.skipped:
+        parts += ["## Not measured\n"]
+        parts += [f"- {what}: {why}" for what, why in record.skipped.items()]
+    return "\n".join(parts).rstrip("\n") + "\n"
+
+
+def targets_table(record: Record) -> table.Table:
+    """Every target beside what was measured."""
+    body = []
+    for target in TARGETS:
+        verdict = target.verdict(record)
+        value = None if verdict == "not measured" else target.value(record)
+        wanted = f"{target.sense} {table.ratio_text(target.bound)}"
+        body.append([target.what, wanted, table.ratio_text(value), verdict])
+    return ["full training step", "target", "measured", "verdict"], body
+
+
+def _machine(record: Record) -> table.Table:
+    found = record.environment
+    memory = found["memory_bytes"]
+    kernel = f"{found['kernel']} ({found['isa'] or found['why_not_native']})"
+    rows = {
+        "processor": found["cpu"],
+        "processors used": str(record.settings["threads"]),
+        "memory": "unknown" if memory is None else f"{memory / 1e9:.0f} GB",
+        "system": f"{found['system']} {found['machine']}, Python {found['python']}",
+        "torch": found["torch"] + (" with MKL" if found["mkl"] else ""),
+        "kernel of roann": kernel,
+        "denormals flushed in every thread": "yes" if found["flushes_denormals"] else "no",
+        "load before the run": "unknown" if found["load_before"] is None else found["load_before"],
+        "rounds": str(record.settings["rounds"]),
+        **found["guests"],
+    }
+    return ["", ""], [[name, str(value)] for name, value in rows.items()]

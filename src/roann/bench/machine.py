@@ -1,0 +1,82 @@
+"""The machine: set up the same for everyone, and described without date or name."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import torch
+
+from roann import __version__
+from roann.kernels import native
+
+GUESTS = ("jax", "torchrecurrent")
+
+
+def cores() -> int:
+    """How many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def set_up(threads: int) -> None:
+    """That many threads on that many processors, and no denormals, for everyone."""
+    # Not all guests can be told a number of threads, but all respect the processors given.
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+    # Before the first parallel work: threads take this setting from the one that starts them.
+    torch.set_flush_denormal(True)
+    torch.set_num_threads(threads)
+
+
+def flushes_denormals() -> bool:
+    """Whether every thread of torch really flushes denormals to zero."""
+    halves = torch.full((1 << 22,), torch.finfo(torch.float32).tiny) * 0.5
+    return not bool(halves.any())
+
+
+def describe() -> dict[str, Any]:
+    """The processor, the software, and which kernel serves."""
+    return {
+        "cpu": _cpu(),
+        "cores": cores(),
+        "memory_bytes": _memory(),
+        "machine": platform.machine(),
+        "system": platform.system(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "mkl": torch.backends.mkl.is_available(),  # type: ignore[no-untyped-call]
+        "roann": __version__,
+        "kernel": "native" if native.available() else "fused",
+        "isa": native.isa() if native.available() else None,
+        "why_not_native": native.why_not() or None,
+        "flushes_denormals": flushes_denormals(),
+        "load_before": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
+        "guests": {name: found for name in GUESTS if (found := _version(name)) is not None},
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _cpu() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            for line in file:
+                if line.startswith("model name"):
+                    return " ".join(line.partition(":")[2].split())
+    except OSError:  # not Linux: Python's word must do
+        return platform.processor() or "unknown"
+    return platform.processor() or "unknown"
+
+
+def _memory() -> int | None:
+    names = getattr(os, "sysconf_names", {})
+    if "SC_PHYS_PAGES" not in names:
+        return None
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -1,0 +1,114 @@
+"""Taking turns: contenders are called round-robin, so that whatever the machine does hits all."""
+
+from __future__ import annotations
+
+import gc
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+SAMPLE_SECONDS = 0.05  # a sample is the mean of as many calls as take about this long
+BUDGET_SECONDS = 40.0  # a contender that has used this much sits out the remaining rounds
+SAME = 1e-3  # relative distance within which float32 results of the same update must agree
+
+
+@dataclass(frozen=True)
+class Contender:
+    """Someone to time.
+
+    Attributes:
+        name: for the record.
+        run: one call; returns something that depends on all of its work.
+        flops: operations in N × N products of one call, if they are counted.
+        input_flops: those of the input projection.
+        twin: the name of an earlier contender whose result must be the same.
+        as_tensor: the result of `run` as a tensor, outside of the timing.
+        steps: how many steps of the recurrence one call does, if not the case's number.
+    """
+
+    name: str
+    run: Callable[[], Any]
+    flops: int | None = None
+    input_flops: int | None = None
+    twin: str | None = None
+    as_tensor: Callable[[Any], Tensor] = lambda result: result
+    steps: int | None = None
+
+
+class Timed(NamedTuple):
+    """What a race found of one contender."""
+
+    samples: list[float]
+    calls: int
+    difference: float | None
+
+
+def race(
+    contenders: Sequence[Contender],
+    rounds: int,
+    *,
+    sample_seconds: float = SAMPLE_SECONDS,
+    budget: float = BUDGET_SECONDS,
+) -> dict[str, Timed]:
+    """Samples of all contenders, by name: one each per round, each round begun by another.
+
+    Every contender is called once or twice before, to warm up and to see how many calls make a
+    sample; the results of that are compared where two contenders must agree.
+    """
+    calls: dict[str, int] = {}
+    results: dict[str, Tensor] = {}
+    differences: dict[str, float | None] = {}
+    twins = {c.twin for c in contenders}
+    for c in contenders:
+        result, calls[c.name] = _warm_up(c, sample_seconds)
+        if c.name in twins:
+            results[c.name] = c.as_tensor(result).detach().clone()
+        differences[c.name] = None if c.twin is None else _difference(c, result, results[c.twin])
+        del result
+    samples: dict[str, list[float]] = {c.name: [] for c in contenders}
+    for r in range(rounds):
+        first = r % len(contenders)
+        for c in (*contenders[first:], *contenders[:first]):
+            if not samples[c.name] or sum(samples[c.name]) * calls[c.name] < budget:
+                samples[c.name].append(_sample(c.run, calls[c.name]))
+    return {c.name: Timed(samples[c.name], calls[c.name], differences[c.name]) for c in contenders}
+
+
+def _warm_up(c: Contender, sample_seconds: float) -> tuple[Any, int]:
+    """The result of a first call, and how many calls make a sample."""
+    start = time.perf_counter()
+    result = c.run()
+    took = time.perf_counter() - start
+    if took < 1.0:  # the first call pays for loading and allocating: look again
+        took = _sample(c.run, 1)
+    return result, max(1, math.ceil(sample_seconds / max(took, 1e-7)))
+
+
+def _sample(run: Callable[[], Any], calls: int) -> float:
+    """Seconds of one call, as the mean of some; the collector of garbage waits meanwhile."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        start = time.perf_counter()
+        for _ in range(calls):
+            run()
+        return (time.perf_counter() - start) / calls
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _difference(c: Contender, result: Any, twin: Tensor) -> float:
+    mine = c.as_tensor(result).detach()
+    distance = torch.linalg.vector_norm(mine - twin) / torch.linalg.vector_norm(twin)
+    if not distance <= SAME:
+        raise RuntimeError(
+            f"{c.name} and {c.twin} must compute the same, but differ by {float(distance):.1e} "
+            f"(relative): their times cannot be compared"
+        )
+    return float(distance)
