@@ -25,9 +25,14 @@ ALLOWED = {
     "nn": {"_checks", "kernels", "filters", "functional"},
     "serialization": {"_checks", "nn"},
     "diagnostics": {"_checks", "kernels", "filters", "functional", "nn"},
-    "info": {"_checks", "kernels"},
+    "info": {"roann", "kernels"},
+    "bench": {"roann", "kernels", "diagnostics", "nn", "functional", "filters", "lab"},
 }
-PUBLIC_FLOORS = {"roann"}  # what the lab may use of the library: its public face
+# The lab, from the ground up: a room imports only rooms that stand before it.
+LAB = (
+    "limits streams progress records checkpoint paper_figures data tasks models config figures "
+    "probe train run sweep report demo reproduce cli"
+).split()
 
 
 def room_of(path):
@@ -61,13 +66,38 @@ def test_imports_point_down(path):
     assert not wrong, f"{room} may not import {wrong}"
 
 
+def lab_room(name):
+    return "cli" if name.startswith("cli") else name
+
+
+@pytest.mark.parametrize(
+    "path", sorted((SOURCE / "lab").rglob("*.py")), ids=lambda p: str(p.relative_to(SOURCE))
+)
+def test_the_lab_points_down(path):
+    parts = path.relative_to(SOURCE / "lab").with_suffix("").parts
+    if parts == ("__init__",):
+        return
+    room = LAB.index(lab_room(parts[0]))
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("roann.lab"):
+            rest = node.module.split(".")[2:]
+            for name in rest[:1] or [a.name for a in node.names]:
+                assert LAB.index(lab_room(name)) <= room, f"{parts[0]} may not import {name}"
+
+
+def test_the_library_never_imports_the_lab():
+    for path in LIBRARY:
+        if room_of(path) != "bench":
+            assert "lab" not in set(imported_rooms(path))
+
+
 def test_every_room_is_known():
     rooms = {room_of(p) for p in SOURCE.rglob("*.py")}
-    assert rooms <= set(ALLOWED) | {"__init__", "lab", "bench"}
+    assert rooms <= set(ALLOWED) | {"__init__", "lab"}
 
 
 def test_import_needs_torch_and_safetensors_only():
-    heavy = "matplotlib tyro pydantic rich jinja2 numpy.testing roann.lab"
+    heavy = "matplotlib tyro pydantic rich jinja2 roann.lab roann.bench"
     code = f"import sys, roann; print([m for m in {heavy.split()!r} if m in sys.modules])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"
