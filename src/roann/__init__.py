@@ -2,7 +2,7 @@
 
 from roann import diagnostics, filters, functional
 from roann.diagnostics import certify
-from roann.nn import RoaFNN, RoaLayer, RoaRNN, RoaRNNCell
+from roann.nn import RoaFNN, RoaLayer, RoaRNN, RoaRNNCell, multiscale
 from roann.serialization import load, save
 
 __version__ = "0.1.0"
@@ -17,5 +17,6 @@ __all__ = [
     "filters",
     "functional",
     "load",
+    "multiscale",
     "save",
 ]

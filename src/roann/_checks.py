@@ -52,36 +52,6 @@ def real(argument: str, value: object, *, positive: bool = False) -> float:
     return float(value)
 
 
-def mixing(rho: object, horizon: object, alpha: object, features: int | None) -> float | Tensor:
-    """α from `alpha`, or as rho / horizon; a float, or an (features,) tensor."""
-    if alpha is None and horizon is None:
-        fail(
-            "horizon",
-            "the number of steps (or maps) gradients must survive",
-            "neither horizon nor alpha",
-            "pass horizon=T to get alpha = rho / T, or pass alpha itself",
-        )
-    if alpha is None:
-        alpha = real("rho", rho, positive=True) / real("horizon", horizon, positive=True)
-        cure = f"rho={rho} and horizon={horizon} give alpha = rho / horizon; lower rho"
-    else:
-        if horizon is not None:
-            fail("horizon", "None when alpha is given", horizon, "pass one of the two")
-        cure = "alpha mixes the nonlinear part (1) with the filter (0)"
-    if isinstance(alpha, Tensor):
-        if features is None or alpha.shape != (features,) or not alpha.is_floating_point():
-            what = f"shape {tuple(alpha.shape)} of {alpha.dtype}"
-            wanted = "a float" if features is None else f"a float or a float tensor ({features},)"
-            fail("alpha", wanted, what)
-        if not alpha.is_meta and not bool(((alpha >= 0) & (alpha <= 1)).all()):
-            fail("alpha", "entries in [0, 1]", f"[{alpha.min():g}, {alpha.max():g}]", cure)
-        return alpha.detach().clone()
-    value = real("alpha", alpha)
-    if not 0 <= value <= 1:
-        fail("alpha", "a number in [0, 1]", f"{value:g}", cure)
-    return value
-
-
 def autocast(x: Tensor) -> bool:
     """Whether autocast is on for the device of x."""
     kind = x.device.type

@@ -114,10 +114,12 @@ def feed_forward(model: object) -> list[Map] | None:
         W = model.get_parameter(f"weight_{i}")
         b = model.get_parameter(f"bias_{i}") if model.bias else None
         O = _form(cast(Filter, model.get_submodule(f"filter_{i}")), W)
-        alpha = torch.as_tensor(model.alpha, dtype=W.dtype)
+        alpha = torch.as_tensor(model.alpha_of(f"_{i}"), dtype=W.dtype)
+        alphas = alpha if alpha.dim() == 2 else [alpha] * run.depth  # learned: one for each map
         phi = ACTIVATIONS[model.nonlinearity]
         maps += [
-            RoaMap(W[k], O.at(k), alpha, phi, None if b is None else b[k]) for k in range(run.depth)
+            RoaMap(W[k], O.at(k), alphas[k], phi, None if b is None else b[k])
+            for k in range(run.depth)
         ]
     return maps
 
@@ -177,8 +179,9 @@ def roa(model: object, layer: int = 0) -> Roa | None:
     if isinstance(model, RoaRNN):
         directions = 2 if model.bidirectional else 1
         end = "_reverse" if layer % directions else ""
-        W = model.get_parameter(f"weight_hh_l{layer // directions}{end}")
-        return Roa((W,), model.alpha, ACTIVATIONS[model.nonlinearity], None)
+        suffix = f"_l{layer // directions}{end}"
+        W = model.get_parameter("weight_hh" + suffix)
+        return Roa((W,), model.alpha_of(suffix), ACTIVATIONS[model.nonlinearity], None)
     return None
 
 
@@ -210,7 +213,7 @@ def _cell(model: nn.Module, suffix: str) -> Cell:
     W, W_i = cast(Tensor, parameter("weight_hh")), cast(Tensor, parameter("weight_ih"))
     if isinstance(model, RoaRNN | RoaRNNCell):
         O = _form(cast(Filter, model.get_submodule("filter" + suffix)), W)
-        alpha = torch.as_tensor(model.alpha, dtype=W.dtype)
+        alpha = torch.as_tensor(model.alpha_of(suffix), dtype=W.dtype)
         phi, b = ACTIVATIONS[model.nonlinearity], parameter("bias")
 
         def maps(u: Tensor) -> Sequence[Map]:

@@ -82,7 +82,9 @@ class Gradients:
     def _add_alpha(self, p: Problem, cut: slice, states: Tensor, adjoints: Tensor) -> None:
         """∂ℓ/∂α[k] = Σ λ[k+1] (φ(y[k]) − O x[k]), over the rows that moved."""
         assert self.alpha is not None
-        previous = torch.cat([p.x0.unsqueeze(0), states[:-1]])
+        # A single step may change the width: then its states do not stack behind x0.
+        x0 = p.x0.unsqueeze(0)
+        previous = x0 if p.steps == 1 else torch.cat([x0, states[:-1]])
         moved = p.phi.value(preactivations(p, previous)) - p.O.apply(previous)
         g = moved.mul_(adjoints)
         if p.batch_sizes is not None:

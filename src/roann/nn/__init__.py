@@ -1,7 +1,8 @@
-"""The layers: `RoaRNN`, `RoaRNNCell`, `RoaFNN`, `RoaLayer`."""
+"""The layers: over time, over depth, in continuous time, and around any other module."""
 
 from roann.nn.cell import RoaLayer, RoaRNNCell
 from roann.nn.fnn import RoaFNN
+from roann.nn.mixing import multiscale
 from roann.nn.rnn import RoaRNN
 
-__all__ = ["RoaFNN", "RoaLayer", "RoaRNN", "RoaRNNCell"]
+__all__ = ["RoaFNN", "RoaLayer", "RoaRNN", "RoaRNNCell", "multiscale"]

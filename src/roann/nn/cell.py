@@ -28,7 +28,7 @@ class RoaRNNCell(RoaModule):
         nonlinearity: the name of φ.
         device: where parameters and filter live.
         dtype: their dtype.
-        rho, horizon, alpha, filter, init, generator: as in `RoaRNN`.
+        rho, horizon, alpha, learn_rho, filter, init, generator: as in `RoaRNN`.
 
     Shape: input (B, I) or (I,), hx (B, N) or (N,); the result is as hx.
 
@@ -52,16 +52,19 @@ class RoaRNNCell(RoaModule):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
         *,
-        rho: float = 1.0,
+        rho: float | Tensor = 1.0,
         horizon: float | None = None,
         alpha: float | Tensor | None = None,
+        learn_rho: bool = False,
         filter: str | Tensor | Filter | dict[str, Any] = "qr",
         init: str = "normal",
         generator: torch.Generator | None = None,
     ) -> None:
         _checks.size("input_size", input_size)
         _checks.size("hidden_size", hidden_size)
-        super().__init__(rho, horizon, alpha, hidden_size, nonlinearity, init, device, dtype)
+        super().__init__(
+            rho, horizon, alpha, hidden_size, learn_rho, nonlinearity, init, device, dtype
+        )
         self.input_size, self.hidden_size = input_size, hidden_size
 
         def room(*shape: int) -> nn.Parameter:
@@ -72,6 +75,7 @@ class RoaRNNCell(RoaModule):
             room(hidden_size, hidden_size),
         )
         self.bias = room(hidden_size) if bias else None
+        self._add_logit("", self.weight_hh)
         self.reset_parameters(generator)
         self.filter = make(filter, hidden_size, generator=generator, device=device, dtype=dtype)
 
@@ -79,6 +83,7 @@ class RoaRNNCell(RoaModule):
         """Draw the parameters anew; the filter stays."""
         others = [self.weight_ih] if self.bias is None else [self.weight_ih, self.bias]
         initialise(self.init, self.weight_hh, list(others), generator)
+        self._reset_alpha()
 
     def step(self, x: Tensor, u: Tensor) -> Tensor:
         """The next state from x (…, N) and u (…, I)."""
@@ -138,8 +143,8 @@ class RoaLayer(RoaModule):
         nonlinearity: the name of φ.
         device: where parameters and filter live.
         dtype: their dtype.
-        rho, horizon, alpha, filter, init, generator: as in `RoaRNN`; the horizon is the number
-            of maps of the network the layer is part of.
+        rho, horizon, alpha, learn_rho, filter, init, generator: as in `RoaRNN`; the horizon is
+            the number of maps of the network the layer is part of.
 
     Shape: x (…, N_in) gives (…, N_out).
 
@@ -164,16 +169,19 @@ class RoaLayer(RoaModule):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
         *,
-        rho: float = 1.0,
+        rho: float | Tensor = 1.0,
         horizon: float | None = None,
         alpha: float | Tensor | None = None,
+        learn_rho: bool = False,
         filter: str | Tensor | Filter | dict[str, Any] = "qr",
         init: str = "normal",
         generator: torch.Generator | None = None,
     ) -> None:
         _checks.size("in_features", in_features)
         _checks.size("out_features", out_features)
-        super().__init__(rho, horizon, alpha, out_features, nonlinearity, init, device, dtype)
+        super().__init__(
+            rho, horizon, alpha, out_features, learn_rho, nonlinearity, init, device, dtype
+        )
         self.in_features, self.out_features = in_features, out_features
         self.weight = nn.Parameter(
             torch.empty(out_features, in_features, device=device, dtype=dtype)
@@ -181,6 +189,7 @@ class RoaLayer(RoaModule):
         self.bias = (
             nn.Parameter(torch.empty(out_features, device=device, dtype=dtype)) if bias else None
         )
+        self._add_logit("", self.weight)
         self.reset_parameters(generator)
         self.filter = make(
             filter, out_features, in_features, generator=generator, device=device, dtype=dtype
@@ -189,6 +198,7 @@ class RoaLayer(RoaModule):
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Draw the parameters anew; the filter stays."""
         initialise(self.init, self.weight, [] if self.bias is None else [self.bias], generator)
+        self._reset_alpha()
 
     def forward(self, x: Tensor) -> Tensor:
         """α φ(W x + b) + (1 − α) O x."""

@@ -40,10 +40,12 @@ class RoaFNN(RoaModule):
         bias: whether there are b_l.
         device: where parameters and filters live.
         dtype: their dtype.
-        rho: ρ; α = ρ / horizon.
+        rho: ρ; α = ρ / horizon. A number, or, if all maps have the same output width, a tensor
+            (N,) with one per neuron.
         horizon: the number of maps, if not given otherwise.
-        alpha: α itself in place of rho and horizon: a number, or, if all maps have the same
-            output width, a tensor (N,).
+        alpha: α itself in place of rho and horizon, a number or a tensor likewise.
+        learn_rho: learn ρ from that first value, a number (or vector) of its own for every map:
+            `alpha_logit_0` (depth, 1) or (depth, N) holds the logits of α. See `RoaRNN`.
         filter: O_l by name, or a matrix or filter of the one shape all maps have.
         recycle: use one filter for all maps of the same shape (strategy II).
         init, generator, backend, memory: as in `RoaRNN`.
@@ -68,9 +70,10 @@ class RoaFNN(RoaModule):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
         *,
-        rho: float = 1.0,
+        rho: float | Tensor = 1.0,
         horizon: float | None = None,
         alpha: float | Tensor | None = None,
+        learn_rho: bool = False,
         filter: str | Tensor | Filter | dict[str, Any] = "qr",
         recycle: bool = False,
         init: str = "normal",
@@ -87,7 +90,9 @@ class RoaFNN(RoaModule):
             horizon = len(self.sizes) - 1
         outs = set(self.sizes[1:])
         features = self.sizes[-1] if len(outs) == 1 else None
-        super().__init__(rho, horizon, alpha, features, nonlinearity, init, device, dtype)
+        super().__init__(
+            rho, horizon, alpha, features, learn_rho, nonlinearity, init, device, dtype
+        )
         self.bias, self.recycle = bias, recycle
         self.backend = _checks.choice("backend", backend, BACKENDS)
         self.memory = _checks.choice("memory", memory, MEMORIES)
@@ -99,6 +104,7 @@ class RoaFNN(RoaModule):
             for name, shape in shapes.items():
                 p = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
                 self.register_parameter(f"{name}_{i}", p)
+            self._add_logit(f"_{i}", p, run.depth)
         self.reset_parameters(generator)
         shared: dict[tuple[int, int], Filter] = {}
         for i, run in enumerate(self.runs):
@@ -112,11 +118,19 @@ class RoaFNN(RoaModule):
                 shared[square] = O
             self.add_module(f"filter_{i}", O)
 
+    @property
+    def alpha(self) -> float | Tensor:
+        """α as it stands: a number or (N,); learned, one row for each map: (M, 1) or (M, N)."""
+        if not self.learn_rho:
+            return self.alpha_of("")
+        return torch.cat([self.alpha_of(f"_{i}") for i in range(len(self.runs))])  # type: ignore[misc]
+
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Draw the parameters anew; the filters stay."""
         for i in range(len(self.runs)):
             others = [self._tensor(f"bias_{i}")] if self.bias else []
             initialise(self.init, self._tensor(f"weight_{i}"), others, generator)
+        self._reset_alpha()
 
     def forward(self, x: Tensor) -> Tensor:
         """The output of the last map."""
@@ -133,7 +147,7 @@ class RoaFNN(RoaModule):
                 x,
                 self._tensor(f"weight_{i}"),
                 self._filter(f"filter_{i}"),
-                self.alpha,
+                self.alpha_of(f"_{i}"),
                 b=self._tensor(f"bias_{i}") if self.bias else None,
                 nonlinearity=self.nonlinearity,
                 backend=self.backend,

@@ -45,9 +45,13 @@ class RoaRNN(RoaModule):
         bidirectional: whether a second scan runs from the end to the beginning.
         device: where the parameters and filters live.
         dtype: their dtype.
-        rho: ρ; α = ρ / horizon.
+        rho: ρ; α = ρ / horizon. A number, or a tensor (N,) with one per neuron.
         horizon: the number of steps over which gradients must survive, usually T.
-        alpha: α itself, a number in [0, 1] or a tensor (N,), in place of rho and horizon.
+        alpha: α itself, a number in [0, 1] or a tensor (N,), in place of rho and horizon; see
+            `roann.multiscale`.
+        learn_rho: learn ρ from that first value, one for each layer and direction: one number if
+            a number is given, one per neuron if a tensor is. It is the parameter `alpha_logit_l0`,
+            the logit of α, and wants a small learning rate of its own and no weight decay.
         filter: O: a name ("qr", "haar", "permutation", "identity", "cycle", "rotations",
             "householder"), a matrix (N, N), or a filter of `roann.filters`, shared by all layers.
         init: how parameters are drawn: "normal" (the paper's), "scaled_normal", "uniform",
@@ -85,9 +89,10 @@ class RoaRNN(RoaModule):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
         *,
-        rho: float = 1.0,
+        rho: float | Tensor = 1.0,
         horizon: float | None = None,
         alpha: float | Tensor | None = None,
+        learn_rho: bool = False,
         filter: str | Tensor | Filter | dict[str, Any] = "qr",
         init: str = "normal",
         generator: torch.Generator | None = None,
@@ -96,7 +101,9 @@ class RoaRNN(RoaModule):
     ) -> None:
         _checks.size("input_size", input_size)
         _checks.size("hidden_size", hidden_size)
-        super().__init__(rho, horizon, alpha, hidden_size, nonlinearity, init, device, dtype)
+        super().__init__(
+            rho, horizon, alpha, hidden_size, learn_rho, nonlinearity, init, device, dtype
+        )
         self.input_size, self.hidden_size = input_size, hidden_size
         self.num_layers = _checks.size("num_layers", num_layers)
         self.bias, self.batch_first, self.bidirectional = bias, batch_first, bidirectional
@@ -119,11 +126,19 @@ class RoaRNN(RoaModule):
             for name, shape in shapes.items():
                 p = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
                 self.register_parameter(name + suffix, p)
+            self._add_logit(suffix, p)
         # Parameters before filters: one seed gives the same W, b, W_i under every filter.
         self.reset_parameters(generator)
         for _, suffix in self._scans():
             O = make(filter, hidden_size, generator=generator, device=device, dtype=dtype)
             self.add_module("filter" + suffix, O)
+
+    @property
+    def alpha(self) -> float | Tensor:
+        """α as it stands: a number or (N,), or, learned by several scans, one row for each."""
+        if not self.learn_rho or len(self._logits) == 1:
+            return self.alpha_of("_l0")
+        return torch.stack([torch.sigmoid(self._tensor(name)) for name in self._logits])
 
     @property
     def _directions(self) -> int:
@@ -140,6 +155,7 @@ class RoaRNN(RoaModule):
             others = [self._tensor("weight_ih" + suffix)]
             others += [self._tensor("bias" + suffix)] if self.bias else []
             initialise(self.init, self._tensor("weight_hh" + suffix), others, generator)
+        self._reset_alpha()
 
     def step(self, x: Tensor, u: Tensor, layer: int = 0) -> Tensor:
         """One step of one layer, forward in time: x (…, N) and u (…, I) give the next x (…, N)."""
@@ -148,7 +164,7 @@ class RoaRNN(RoaModule):
             x,
             self._tensor("weight_hh" + suffix),
             self._filter("filter" + suffix),
-            self.alpha,
+            self.alpha_of(suffix),
             u=u,
             W_i=self._tensor("weight_ih" + suffix),
             b=self._tensor("bias" + suffix) if self.bias else None,
@@ -198,7 +214,7 @@ class RoaRNN(RoaModule):
             x0,
             self._tensor("weight_hh" + suffix),
             self._filter("filter" + suffix),
-            self.alpha,
+            self.alpha_of(suffix),
             u=u,
             W_i=self._tensor("weight_ih" + suffix),
             b=self._tensor("bias" + suffix) if self.bias else None,
