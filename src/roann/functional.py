@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
@@ -81,8 +82,6 @@ def roa_step(
     return reference.step(x, drive, W, _form(O, x), a, phi)
 
 
-# One opaque call under torch.compile: a traced loop would become a graph of T nodes.
-@torch.compiler.disable  # type: ignore[untyped-decorator]
 def roa_scan(
     x0: Tensor,
     W: Tensor,
@@ -135,35 +134,45 @@ def roa_scan(
     """
     phi = ACTIVATIONS[_checks.choice("nonlinearity", nonlinearity, ACTIVATIONS)]
     _checks.choice("backend", backend, BACKENDS)
-    remember = MEMORIES[_checks.choice("memory", memory, MEMORIES)]
+    _checks.choice("memory", memory, MEMORIES)
     if _checks.autocast(x0):
         # The state must not be rounded T times: under autocast the scan runs in full precision.
-        x0, W, u, W_i, b = (None if t is None else _full(t) for t in (x0, W, u, W_i, b))  # type: ignore[assignment]
-        with torch.autocast(x0.device.type, enabled=False):
-            return roa_scan(  # type: ignore[no-any-return]
-                x0, W, O, alpha, u=u, W_i=W_i, b=b, nonlinearity=nonlinearity, steps=steps,
-                batch_sizes=batch_sizes, backend=backend, memory=memory, last_only=last_only,
-            )  # fmt: skip
+        x0, W = _full(x0), _full(W)
+        u, W_i, b = (None if t is None else _full(t) for t in (u, W_i, b))
     a = (
         alpha
         if isinstance(alpha, Tensor)
-        else torch.tensor(alpha, dtype=x0.dtype, device=x0.device)
+        else torch.full((), alpha, dtype=x0.dtype, device=x0.device)
     )
     T = _steps(u, W, b, steps)
     p = Problem(x0, u, W, W_i, b, _form(O, x0), a.to(x0.dtype), phi, T, batch_sizes)
-    if _plain(p, backend):
-        states = reference.scan(p)
-        return None if last_only else states, states[-1]
-    kernel = _kernel(p, backend)
-    p = _expanded(p)
-    tensors = [t for t in tensors_of(p) if t is not None]
-    if not torch.is_grad_enabled() or not any(t.requires_grad for t in tensors):
+    if torch.compiler.is_compiling():
+        # One opaque call: a traced loop would become a graph of T nodes. Not as a decorator, which
+        # would import the compiler with the package.
+        opaque = torch.compiler.disable(_run)  # type: ignore[no-untyped-call]
+        result: tuple[Tensor | None, Tensor] = opaque(p, backend, memory, last_only)
+        return result
+    return _run(p, backend, memory, last_only)
+
+
+def _run(p: Problem, backend: str, memory: str, last_only: bool) -> tuple[Tensor | None, Tensor]:
+    with (
+        torch.autocast(p.x0.device.type, enabled=False) if _checks.autocast(p.x0) else nullcontext()
+    ):
+        if _plain(p, backend):
+            states = reference.scan(p)
+            return None if last_only else states, states[-1]
+        kernel = _kernel(p, backend)
+        if p.u is not None:
+            p = replace(p, u=p.u.contiguous())  # kernels read it row by row
+        if torch.is_grad_enabled() and any(
+            t is not None and t.requires_grad for t in tensors_of(p)
+        ):
+            return scan(kernel, MEMORIES[memory], p, last_only)
         if last_only:
-            _, last, _, _ = MEMORIES["checkpoint"].forward(kernel, p, True)
-            return None, last
+            return None, MEMORIES["checkpoint"].forward(kernel, p, True)[1]
         states, _ = kernel.forward(p, False)
         return states, states[-1]
-    return scan(kernel, remember, p, last_only)
 
 
 def _full(t: Tensor) -> Tensor:
@@ -190,11 +199,6 @@ def _steps(u: Tensor | None, W: Tensor, b: Tensor | None, steps: int | None) -> 
         said = {k: v for k, v in found.items() if v is not None}
         _checks.fail("steps", "one length of at least 1 from u, W, b or steps", said or "none")
     return lengths.pop()
-
-
-def _expanded(p: Problem) -> Problem:
-    """Kernels take u with its own batch; contiguous, since they read it row by row."""
-    return p if p.u is None else replace(p, u=p.u.contiguous())
 
 
 def _transformed(t: Tensor) -> bool:
