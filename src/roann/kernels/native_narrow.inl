@@ -14,6 +14,18 @@ INLINE void load_lanes(const real* from, int64_t stride, int n, int64_t N, V* x)
     }
 }
 INLINE void store_lanes(real* to, int n, int64_t N, const V* x) {
+#if !defined(__clang__)
+    if (N == 2 && n == L) {  // deep and narrow networks live here
+        IV low, high;
+        UNROLL for (int l = 0; l < L; l++) {
+            low[l] = l / 2 + l % 2 * L;
+            high[l] = low[l] + L / 2;
+        }
+        store(to, __builtin_shuffle(x[0], x[1], low));
+        store(to + L, __builtin_shuffle(x[0], x[1], high));
+        return;
+    }
+#endif
     for (int l = 0; l < n; l++)
         for (int64_t i = 0; i < N; i++) to[l * N + i] = ((const real*)(x + i))[l];
 }
@@ -44,10 +56,6 @@ INLINE V filtered(const Args& p, int64_t t, int64_t N, int64_t j, const V* x) {
                fill(((const real*)p.O0)[at + j]) * x[j]);
 }
 
-static __attribute__((noinline)) V smooth_one(int64_t code, V y, V* slope) {
-    return smooth_phi(code, y, slope);
-}
-
 template <int FIXED>
 static void forward_group(const Args& p, int64_t t, int64_t group, V* x, V* u) {
     const int64_t N = FIXED ? FIXED : p.N;
@@ -56,20 +64,25 @@ static void forward_group(const Args& p, int64_t t, int64_t group, V* x, V* u) {
     const real *b = (const real*)p.b + t * p.b_step;
     const real *alpha = (const real*)p.alpha + t * p.alpha_step;
     V* slopes = (V*)p.slope + (t * ((p.B + L - 1) / L) + group) * N;
-    V next[FIXED ? FIXED : NARROWEST];
+    V y[FIXED ? FIXED : NARROWEST], slope[FIXED ? FIXED : NARROWEST];
     if (p.I && n)
         load_lanes((const real*)p.u + t * p.u_step + group * L * p.u_row, p.u_row, n, p.I, u);
     for (int64_t j = 0; j < N; j++) {
-        V y = fill(p.b ? b[j] : real(0)), slope;
-        for (int64_t i = 0; i < p.I; i++) y = fma(fill(W_i[j * p.I + i]), u[i], y);
-        for (int64_t k = 0; k < N; k++) y = fma(fill(W[j * N + k]), x[k], y);
-        const V f = smooth(p.phi) ? smooth_one(p.phi, y, &slope) : linear_phi(p.phi, y, &slope);
-        const V Ox = filtered(p, t, N, j, x);
-        const V a = fill(alpha[j * p.alpha_unit]);
-        next[j] = choose(first(n), fma(a, f, (1 - a) * Ox), x[j]);
-        if (p.slopes == REAL_SLOPES) slopes[j] = choose(first(n), slope, V{});
+        y[j] = fill(p.b ? b[j] : real(0));
+        for (int64_t i = 0; i < p.I; i++) y[j] = fma(fill(W_i[j * p.I + i]), u[i], y[j]);
+        for (int64_t k = 0; k < N; k++) y[j] = fma(fill(W[j * N + k]), x[k], y[j]);
     }
-    for (int64_t j = 0; j < N; j++) x[j] = next[j];
+    if (smooth(p.phi))
+        smooth_all(p.phi, N, L, (real*)y, (real*)slope);
+    else
+        for (int64_t j = 0; j < N; j++) y[j] = linear_phi(p.phi, y[j], slope + j);
+    const unsigned moving = first(n);
+    for (int64_t j = 0; j < N; j++) {
+        const V a = fill(alpha[j * p.alpha_unit]);
+        y[j] = choose(moving, fma(a, y[j], (1 - a) * filtered(p, t, N, j, x)), x[j]);
+        if (p.slopes == REAL_SLOPES) slopes[j] = choose(moving, slope[j], V{});
+    }
+    for (int64_t j = 0; j < N; j++) x[j] = y[j];
     store_lanes((real*)p.states + (t * p.B + group * L) * N, all, N, x);
 }
 
