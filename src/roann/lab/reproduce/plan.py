@@ -54,11 +54,13 @@ class Figure:
     arms: Sequence[Arm]
 
 
-def _filters(file: str, seeds: int, lr: float, names: Iterable[str]) -> Iterator[Arm]:
+def _filters(
+    file: str, seeds: int, lr: float, names: Iterable[str], change: Change | None = None
+) -> Iterator[Arm]:
     """One arm per filter; the identity at a tenth of the learning rate, as in the paper."""
     for name in names:
-        change = {"model.filter": name, "train.lr": lr / 10 if name == "identity" else lr}
-        yield Arm(file, seeds, change, f"{file}-{name}")
+        own = {"model.filter": name, "train.lr": lr / 10 if name == "identity" else lr}
+        yield Arm(file, seeds, {**own, **(change or {})}, f"{file}-{name}")
 
 
 def _rates(file: str, rates: Iterable[float]) -> Iterator[Arm]:
@@ -68,7 +70,10 @@ def _rates(file: str, rates: Iterable[float]) -> Iterator[Arm]:
 
 _MOON, _DEEP = "double-moon-roa-50", "double-moon-roa-50000-adam"
 _STOP = {"train.stop_score": 0.999, "train.stop_evals": 3}
-_SHORT = {"task.lag": 2000, "train.length": 300, "train.probe_at": [0, 300]}
+# At L = 2000 what cannot learn is not watched for long, and what can is watched until it has.
+_FAR = {"task.lag": 2000, "train.length": 300, "train.probe_at": [0, 300]}
+_FAR_ROA = {"train.length": 2000}
+_FEW = {"train.length": 3, "train.schedule": [], "train.probe_at": [0, 1, 3]}
 _EVERY = ("qr", "identity", "haar", "permutation", "cycle")
 
 FIGURES: dict[str, Figure] = {
@@ -92,7 +97,7 @@ FIGURES: dict[str, Figure] = {
         (
             *_rates("double-moon-shallow", (0.01, 0.03, 0.1, 0.3, 1.0)),
             *_rates("double-moon-vanilla-50", (0.001, 0.01, 0.1, 0.5, 1.0)),
-            *_rates(_MOON, (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)),
+            *_rates(_MOON, (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)),
             *_rates(_DEEP, (0.02, 0.05, 0.1, 0.2, 0.5)),
             *_rates("double-moon-roa-50000-sgd", (1e3, 3e3, 1e4, 3e4, 1e5)),
             *_rates("double-moon-roa-50000-nag", (30.0, 100.0, 300.0, 1000.0, 3000.0)),
@@ -117,9 +122,9 @@ FIGURES: dict[str, Figure] = {
             Arm("copying-10000", 1),
             Arm("copying-rnn", 2, name="copying-400-rnn"),
             Arm("copying-lstm", 2, name="copying-400-lstm"),
-            Arm("copying-2000"),
-            Arm("copying-rnn", 2, _SHORT, "copying-2000-rnn"),
-            Arm("copying-lstm", 1, _SHORT, "copying-2000-lstm"),
+            Arm("copying-2000", 5, _FAR_ROA),
+            Arm("copying-rnn", 2, _FAR, "copying-2000-rnn"),
+            Arm("copying-lstm", 1, _FAR, "copying-2000-lstm"),
         ),
     ),
     "table1": Figure(
@@ -137,7 +142,7 @@ FIGURES: dict[str, Figure] = {
         (
             *_filters("ablation-copying", 5, 0.5, _EVERY),
             *_filters("ablation-adding", 5, 0.5, _EVERY),
-            *_filters("ablation-psmnist", 2, 0.1, ("qr", "identity")),
+            *_filters("ablation-psmnist", 2, 0.1, ("qr", "identity"), _FEW),
         ),
     ),
     "rho": Figure("the ρ grid", (Arm("rho-adding", 2), Arm("rho-copying", 2))),
@@ -147,7 +152,12 @@ FIGURES: dict[str, Figure] = {
             Arm("copying-400", 5, {"train.warmup": 50}, "copying-400-warmup"),
             Arm("copying-400", 5, {"train.lr": 0.1}, "copying-400-lr-0.1"),
             Arm("copying-400", 5, {"train.warmup": 50, **_STOP}, "copying-400-warmup-stop"),
-            Arm("copying-2000", 5, {"train.warmup": 50, **_STOP}, "copying-2000-warmup-stop"),
+            Arm(
+                "copying-2000",
+                5,
+                {"train.warmup": 50, **_FAR_ROA, **_STOP},
+                "copying-2000-warmup-stop",
+            ),
         ),
     ),
 }
