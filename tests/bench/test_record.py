@@ -1,0 +1,203 @@
+"""Records, the numbers derived from them, and the texts and verdicts made of those."""
+
+import dataclasses
+import json
+
+import pytest
+from made_records import made_record
+
+from roann.bench import document, figure, record, table
+from roann.bench.command import stem
+from roann.bench.record import Row
+from roann.bench.targets import TARGETS, Target
+
+
+def test_a_record_comes_back_from_its_text():
+    made = made_record()
+    assert record.parse(made.to_json()) == made
+
+
+def test_ratios():
+    made = made_record()
+    qr, rnn, lstm, limit = made.rows
+    assert made.of_limit(qr) == 0.75  # 1.5 s would be needed, 2 s were
+    assert made.of_limit(rnn) == pytest.approx(1.5 * 0.6 / 3)  # its own operations: 600 of 1000
+    assert made.of_limit(limit) == 1.0
+    assert made.of_limit(lstm) is None  # not counted
+    assert made.times_faster(qr) == 1.5
+    assert made.times_faster(lstm) == 3 / 8
+    assert qr.spread == pytest.approx(0.1)
+    assert qr.per_step == 2 / 784
+
+
+def test_ratios_are_per_step():
+    rows = [
+        Row("packed", "train", "packed", 1.1, 50, versus="padded"),
+        Row("packed", "train", "padded", 2.0, 100, versus="padded"),
+    ]
+    made = dataclasses.replace(made_record(), rows=rows)
+    assert made.times_faster(rows[0]) == pytest.approx(2.0 / 2.2)
+
+
+def test_the_limit_of_another_case_does_not_count():
+    made = made_record()
+    row = dataclasses.replace(made.rows[0], work="forward")
+    assert made.of_limit(row) is None
+    assert made.times_faster(row) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "not json",
+        "[]",
+        "{}",
+        '{"schema": 999}',
+        '{"schema": 1, "rows": [{"unknown": 1}], "environment": {}, "settings": {}, "skipped": {}}',
+    ],
+)
+def test_what_is_no_record_is_refused_in_one_sentence(text):
+    with pytest.raises(ValueError, match=r"record: expected a benchmark record of schema 1, got"):
+        record.parse(text)
+
+
+def test_the_json_is_plain_and_without_date():
+    tables = json.loads(made_record().to_json())
+    assert list(tables) == ["schema", "environment", "settings", "skipped", "rows"]
+    fields = {f.name for f in dataclasses.fields(Row)}
+    assert all(set(row) <= fields for row in tables["rows"])
+    assert not {"date", "time", "host", "hostname", "user"} & set(tables["environment"])
+
+
+def test_columns_are_aligned_and_say_the_ratios():
+    made = made_record()
+    assert table.aligned(table.of_group(made, made.rows)).splitlines() == [
+        "contender  seconds  median  per step  of the limit  times faster than nn.RNN",
+        "---------  -------  ------  --------  ------------  ------------------------",
+        "roann qr   2.000 s   +10 %  2.551 ms          0.75                       1.5",
+        "nn.RNN     3.000 s   +10 %  3.827 ms           0.3                         1",
+        "nn.LSTM    8.000 s   +10 %  10.20 ms             –                     0.375",
+        "limit      1.500 s   +10 %  1.913 ms             1                         2",
+    ]
+
+
+def test_columns_that_say_nothing_are_left_out():
+    row = Row("cell", "forward", "a", 2e-6, 1, [2e-6], extra_bytes=2_500_000)
+    head, body = table.of_group(made_record(), [row])
+    assert head == ["contender", "seconds", "peak extra memory"]
+    assert body == [["a", "2.000 µs", "2.5 MB"]]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(12.345, "12.35 s"), (1.0, "1.000 s"), (0.9994, "999.4 ms"), (1e-3, "1.000 ms"),
+     (2.5e-7, "0.250 µs"), (123.4, "123.4 s")],
+)  # fmt: skip
+def test_seconds_have_a_unit_that_suits_them(seconds, text):
+    assert table.seconds_text(seconds) == text
+
+
+def test_what_was_skipped_and_warned_is_said():
+    made = made_record()
+    made.rows[0].notes.append("drifts")
+    text = table.text(made)
+    assert "roann qr: drifts" in text
+    assert text.endswith("not measured: torchrecurrent FastRNN: not installed")
+
+
+def target(words):
+    (found,) = [t for t in TARGETS if t.what == words]
+    return found
+
+
+def test_verdicts_follow_the_numbers():
+    limit = target("psMNIST, N = 178: part of the limit")
+    rnn = target("psMNIST, N = 178: times faster than nn.RNN")
+    lstm = target("psMNIST, N = 178: times faster than nn.LSTM")
+    naive = target("psMNIST, N = 178: times faster than the naive loop")
+    made = made_record()
+    assert (limit.verdict(made), limit.value(made)) == ("met", 0.75)
+    assert rnn.verdict(made) == "met"  # exactly 1.5
+    assert lstm.verdict(made) == "met"  # exactly 4
+    assert naive.verdict(made) == "not measured"
+    slow = made_record(**{"roann_qr": 2.4})
+    assert limit.verdict(slow) == "not met"  # 0.625
+    assert rnn.verdict(slow) == "not met"
+    assert lstm.verdict(slow) == "not met"
+
+
+@pytest.mark.parametrize(
+    ("sense", "verdicts"),
+    [("at least", ["not met", "met", "met"]), ("above", ["not met", "not met", "met"]),
+     ("at most", ["met", "met", "not met"]), ("below", ["met", "not met", "not met"])],
+)  # fmt: skip
+def test_bounds_include_or_exclude_what_their_words_say(sense, verdicts):
+    made = made_record()
+    for value, verdict in zip((0.9, 1.0, 1.1), verdicts, strict=True):
+        assert Target("", sense, 1.0, lambda _, v=value: v).verdict(made) == verdict
+
+
+def test_a_quick_run_meets_no_target():
+    assert {t.verdict(made_record(quick=True)) for t in TARGETS} == {"not measured"}
+
+
+def test_targets_of_other_kinds():
+    rows = [
+        Row("growth-T", "train", "T = 196", 1.0, 196),
+        Row("growth-T", "train", "T = 6272", 1.3 * 32, 6272),
+        Row("long-time", "train", "RoaRNN reversible", 9.0, 10**6, extra_bytes=400_000_000),
+        Row("lab", "train", "roann.lab.train", 1.03, 10),
+        Row("lab", "train", "bare loop", 1.0, 10),
+        Row("packed", "train", "roann packed", 1.1, 50),
+        Row("packed", "train", "roann padded", 2.0, 100),
+    ]
+    made = dataclasses.replace(made_record(), rows=rows)
+    values = {t.what: (t.value(made), t.verdict(made)) for t in TARGETS if t.value(made)}
+    assert values == {
+        "time per step, T from 196 to 6,272: largest over smallest": (
+            pytest.approx(1.3),
+            "not met",
+        ),
+        "a million steps: peak extra memory in MB": (400.0, "met"),
+        "the lab's loop: percent above the bare training step": (pytest.approx(3.0), "met"),
+        "packed: time per real step over that of a padded batch": (pytest.approx(1.1), "met"),
+    }
+
+
+def test_the_page_is_a_function_of_the_record():
+    made = made_record()
+    page = document.page(made)
+    assert document.page(record.parse(made.to_json())) == page
+    lines = page.splitlines()
+    assert "| psMNIST, N = 178: part of the limit | at least 0.65 | 0.75 | met |" in lines
+    assert "| psMNIST, N = 256: part of the limit | at least 0.75 | – | not measured |" in lines
+    assert "| roann qr | 2.000 s | +10 % | 2.551 ms | 0.75 | 1.5 |" in lines
+    assert "| processor | Example(R) Processor 9000 |" in lines
+    assert "- torchrecurrent FastRNN: not installed" in lines
+    assert "quick run" not in page
+
+
+def test_the_page_of_a_quick_run_says_so():
+    page = document.page(made_record(quick=True))
+    assert "From a quick run" in page
+    assert "| met |" not in page
+
+
+def test_the_figure_compares_with_every_peer():
+    assert figure.ratios(made_record()) == [
+        ("psmnist-178: nn.RNN", 2.0, 3.0),
+        ("psmnist-178: nn.LSTM", 2.0, 8.0),
+    ]
+
+
+def test_the_figure_is_drawn_or_the_reason_said(tmp_path):
+    path = tmp_path / "bench.svg"
+    assert figure.draw(made_record(), path) is None
+    assert path.read_bytes().lstrip().startswith(b"<?xml")
+    empty = dataclasses.replace(made_record(), rows=[])
+    assert figure.draw(empty, path) == "none of the cases measured has peers to draw"
+
+
+def test_the_file_is_named_after_the_machine():
+    assert stem(made_record()) == "example-processor-9000-2t"
+    assert stem(made_record(quick=True)) == "example-processor-9000-2t-quick"
