@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 import roann
-from roann import RoaFNN, RoaLayer, RoaRNN, RoaRNNCell, filters
+from roann import RoaFNN, RoaLayer, RoaODE, RoaRNN, RoaRNNCell, filters, multiscale
 
 
 def gen(seed=0):
@@ -29,6 +29,15 @@ MODELS = {
     "cell": lambda: RoaRNNCell(3, 4, horizon=9, filter="rotations", generator=gen()),
     "layer": lambda: RoaLayer(3, 4, horizon=9, bias=False, generator=gen()),
     "deep": lambda: RoaFNN([3] * 3000 + [2], rho=5.0, filter="permutation", generator=gen()),
+    "rnn, learned": lambda: RoaRNN(
+        3, 4, 2, alpha=multiscale(4, 5, 50), learn_rho=True, generator=gen()
+    ),
+    "deep, learned": lambda: RoaFNN([3, 3, 3, 2], learn_rho=True, generator=gen()),
+    "ode": lambda: RoaODE(3, 4, horizon=9, dt=0.25, generator=gen()),
+    "ode, lipschitz": lambda: RoaODE(
+        3, 4, alpha=0.1, reading="euler", matrices="lipschitz", beta=(0.6, 1), generator=gen()
+    ),
+    "ode, solver": lambda: RoaODE(3, 4, alpha=0.1, method="rk4", learn_rho=True, generator=gen()),
     "recycled": lambda: RoaFNN([3, 3, 3, 2, 3, 3], recycle=True, generator=gen()),
 }
 

@@ -2,7 +2,7 @@
 
 from roann import diagnostics, filters, functional
 from roann.diagnostics import certify
-from roann.nn import RoaFNN, RoaLayer, RoaRNN, RoaRNNCell, multiscale
+from roann.nn import RoaFNN, RoaLayer, RoaODE, RoaRNN, RoaRNNCell, multiscale
 from roann.serialization import load, save
 
 __version__ = "0.1.0"
@@ -10,6 +10,7 @@ __version__ = "0.1.0"
 __all__ = [
     "RoaFNN",
     "RoaLayer",
+    "RoaODE",
     "RoaRNN",
     "RoaRNNCell",
     "certify",

@@ -15,12 +15,12 @@ from safetensors.torch import save as to_bytes
 from torch import nn
 
 from roann import _checks
-from roann.nn import RoaFNN, RoaLayer, RoaRNN, RoaRNNCell
+from roann.nn import RoaFNN, RoaLayer, RoaODE, RoaRNN, RoaRNNCell
 from roann.nn.module import RoaModule
 
 FORMAT = 1
 CLASSES: dict[str, type[RoaModule]] = {
-    c.__name__: c for c in (RoaRNN, RoaRNNCell, RoaFNN, RoaLayer)
+    c.__name__: c for c in (RoaRNN, RoaRNNCell, RoaFNN, RoaLayer, RoaODE)
 }
 
 
@@ -53,7 +53,7 @@ def save(model: nn.Module, path: str | os.PathLike[str]) -> None:
 
 def load(
     path: str | os.PathLike[str], *, device: torch.device | str | None = None
-) -> RoaRNN | RoaRNNCell | RoaFNN | RoaLayer:
+) -> RoaRNN | RoaRNNCell | RoaFNN | RoaLayer | RoaODE:
     """A layer as `save` wrote it, on `device` (the CPU if not given).
 
     Raises FileNotFoundError where there is no file, ValueError where it is truncated, foreign, of
@@ -85,7 +85,11 @@ def load(
     try:
         model.load_state_dict(tensors, assign=True)
     except RuntimeError as e:
-        _checks.fail("path", f"the tensors of a {type(model).__name__}", f"{file} ({' '.join(str(e).split())})")
+        _checks.fail(
+            "path",
+            f"the tensors of a {type(model).__name__}",
+            f"{file} ({' '.join(str(e).split())})",
+        )
     model.to(device)
     return model  # type: ignore[return-value]
 

@@ -3,6 +3,7 @@
 from roann.nn.cell import RoaLayer, RoaRNNCell
 from roann.nn.fnn import RoaFNN
 from roann.nn.mixing import multiscale
+from roann.nn.ode import RoaODE
 from roann.nn.rnn import RoaRNN
 
-__all__ = ["RoaFNN", "RoaLayer", "RoaRNN", "RoaRNNCell", "multiscale"]
+__all__ = ["RoaFNN", "RoaLayer", "RoaODE", "RoaRNN", "RoaRNNCell", "multiscale"]

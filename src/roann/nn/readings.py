@@ -1,0 +1,178 @@
+"""How intervals of time become steps: A held fixed ("euler"), or O turned ("isometric").
+
+Note [Two readings of unequal intervals]
+----------------------------------------
+The continuous layer is τ ẋ = A x + φ(W x + b + W_i u) with A = α⁻¹((1−α)O − I) and α = Δt/τ, which
+one explicit Euler step of length Δt turns into the discrete layer. For a step of another length
+Δt_k, let s = Δt_k/Δt.
+
+*euler* holds A. The step x + (Δt_k/τ)(A x + φ) = (1−s) x + s(1−α) O x + sα φ is a step of the
+discrete layer with
+
+    α_k = sα,    O_k = ((1−s) I + s(1−α) O) / (1−α_k),
+
+and O_k is orthogonal for s = 1 only. An eigenvalue e^(iθ) of O becomes (1−s) + s(1−α)e^(iθ): for
+0 < s < 1 a number inside the circle, as small as |1 − 2s + sα|; for s > 1 it may lie outside. So
+under unequal intervals gradients vanish, or explode, like those of any other system.
+
+*isometric* holds what the theorem needs: α_k = sα = Δt_k/τ and O_k = O^s, orthogonal for every s.
+Each step then has the Jacobian α_k D W + (1−α_k) O^s, Weyl's inequality applies to it unchanged,
+and all singular values of ∂x_M/∂x_0 lie in
+
+    [Π_k (1 − α_k(1+rσ)),  Π_k (1 + α_k(rσ−1))]   →   [exp(−ρ(1+rσ)), exp(ρ(rσ−1))],
+
+ρ = Σ_k α_k = (t_M − t_0)/τ: what counts is the time that passed, not how often it was looked at.
+The hypothesis is Δt_k (1+rσ) < τ for the longest interval.
+
+Note [Which filters have powers]
+--------------------------------
+O^s must be real and continuous in s, so O must lie on a one-parameter group of rotations. Half of
+all orthogonal matrices, those with det O = −1, lie on none. Rotations of planes do, and their
+powers cost O(N): every angle times s. So the isometric reading takes "rotations", or "identity",
+which is its own power.
+
+Note [The fields behind the readings]
+-------------------------------------
+As Δt_k → 0 each reading becomes a differential equation, which a solver can integrate:
+
+    euler       ẋ = (F(x) − x)/Δt           F the discrete layer; the paper's (A x + φ)/τ
+    isometric   ẋ = (log O) x/Δt + (φ − x)/τ
+
+The first forgets: its linear part multiplies an eigenvector of O by exp(((1−α)e^(iθ) − 1) t/Δt), of
+modulus e^(−(1−cos θ)) after one Δt. The discrete layer is the Euler step of this equation at
+one Δt, where the step lands on the circle, and no approximation of its solution. The second does
+not: its linear part is e^(−t/τ) O^(t/Δt).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from roann import _checks
+from roann.filters import Filter, Identity, Rotations
+from roann.kernels.linear import Linear
+
+READINGS = ("isometric", "euler")
+
+
+@dataclass(frozen=True)
+class Blend(Linear):
+    """stay · x + turn · M x: a step of Euler's as a kernel may take it; not orthogonal.
+
+    stay and turn are (1,) or (N,) for one step, (T, 1) or (T, N) with M (T, N, N) for a stack, or
+    (B, 1) or (B, N) with M (N, N) for rows that differ.
+    """
+
+    stay: Tensor
+    turn: Tensor
+    matrix: Tensor
+
+    @property
+    def stacked(self) -> bool:
+        """Whether there is one map for each step."""
+        return self.matrix.dim() == 3
+
+    def _beside(self, v: Tensor, x: Tensor) -> Tensor:
+        return v.unsqueeze(1) if self.stacked and x.dim() == 3 else v
+
+    def apply(self, x: Tensor) -> Tensor:
+        """The map."""
+        through = torch.matmul(x, self.matrix.mT)
+        return self._beside(self.stay, x) * x + self._beside(self.turn, x) * through
+
+    def apply_transpose(self, x: Tensor) -> Tensor:
+        """Its transpose."""
+        through = torch.matmul(self._beside(self.turn, x) * x, self.matrix)
+        return self._beside(self.stay, x) * x + through
+
+    def to_dense(self) -> Tensor:
+        """The map as a matrix, or a stack of them."""
+        stay = self.stay.expand(*self.stay.shape[:-1], self.matrix.shape[-1])
+        return torch.diag_embed(stay) + self.turn.unsqueeze(-1) * self.matrix
+
+
+def check(reading: str, filter: Filter) -> None:
+    """Refuse a filter without real powers: see Note [Which filters have powers]."""
+    if reading == "isometric" and not isinstance(filter, Rotations | Identity):
+        _checks.fail(
+            "filter",
+            "'rotations' or 'identity' for reading='isometric'",
+            repr(filter.name),
+            "other matrices have no real power for every interval; or pass reading='euler'",
+        )
+
+
+def isometric(filter: Filter, alpha: float | Tensor, s: Tensor) -> tuple[Tensor, Linear]:
+    """α_k and O_k = O^s of steps of s = Δt_k/Δt, of shape (…, 1)."""
+    O = filter.turned(s.to(filter.angle.dtype)) if isinstance(filter, Rotations) else filter.form()
+    return alpha * s, O
+
+
+def euler(filter: Filter, alpha: float | Tensor, s: Tensor, stack: bool) -> tuple[Tensor, Linear]:
+    """α_k and O_k of Euler's steps of s = Δt_k/Δt, of shape (…, 1), with A held fixed."""
+    alphas = alpha * s
+    rest = 1 - alphas
+    matrix = filter.to_dense().to(s.dtype)
+    return alphas, _blend((1 - s) / rest, s * (1 - alpha) / rest, matrix, stack)
+
+
+def free_euler(A: Tensor, alpha: float | Tensor, s: Tensor, stack: bool) -> tuple[Tensor, Linear]:
+    """As `euler`, for any matrix A: x + α_k (A x + φ)."""
+    alphas = alpha * s
+    rest = 1 - alphas
+    return alphas, _blend(1 / rest, alphas / rest, A, stack)
+
+
+def _blend(stay: Tensor, turn: Tensor, matrix: Tensor, stack: bool) -> Blend:
+    # A view: the stack of T equal matrices takes no memory.
+    return Blend(stay, turn, matrix.expand(len(stay), *matrix.shape) if stack else matrix)
+
+
+def generator(filter: Filter, x: Tensor) -> Tensor:
+    """(log O) x for a filter that has powers."""
+    if isinstance(filter, Rotations):
+        return filter.angle.to(x.dtype) * x.index_select(-1, filter.partner)
+    return torch.zeros_like(x)
+
+
+def intervals_of(
+    times: Tensor | None, intervals: Tensor | None, dt: float, T: int, B: int
+) -> Tensor | None:
+    """Δt_k as (T,), or (T, B) for rows that differ, in float64; None if all are Δt."""
+    if times is not None and intervals is not None:
+        _checks.fail("times", "None when intervals are given", "both", "pass one of the two")
+    given, name = (times, "times") if intervals is None else (intervals, "intervals")
+    if given is None:
+        return None
+    if not isinstance(given, Tensor) or tuple(given.shape) not in ((T,), (T, B)):
+        got = tuple(given.shape) if isinstance(given, Tensor) else type(given).__name__
+        _checks.fail(name, f"a tensor ({T},), or ({T}, {B}) with one column for each row", got)
+    steps = given.to(torch.float64)
+    if intervals is None:  # the first step takes Δt: there is no time stamp before it
+        steps = torch.cat([torch.full_like(steps[:1], dt), steps.diff(dim=0)])
+    if _known(steps) and not bool((steps.isfinite() & (steps >= 0)).all()):
+        what = "finite numbers that never fall" if times is not None else "finite, none below 0"
+        _checks.fail(name, what, f"a smallest step of {float(steps.min()):g}")
+    return steps
+
+
+def fits(alphas: Tensor, reading: str) -> None:
+    """Refuse intervals longer than τ: α_k would leave [0, 1]."""
+    if not _known(alphas):
+        return
+    most = float(alphas.detach().amax()) if alphas.numel() else 0.0
+    if most > 1 or (reading == "euler" and most >= 1):
+        _checks.fail(
+            "intervals",
+            "steps shorter than τ = dt / alpha",
+            f"one of {most:g} τ",
+            "lower rho, raise horizon or dt, or split long gaps",
+        )
+
+
+def _known(t: Tensor) -> bool:
+    """Whether its numbers can be looked at: not on meta, not inside a function transform."""
+    return not (t.is_meta or torch._C._functorch.is_functorch_wrapped_tensor(t))
