@@ -1,15 +1,22 @@
 """Records, the numbers derived from them, and the texts and verdicts made of those."""
 
 import dataclasses
+import doctest
 import json
 
 import pytest
 from made_records import made_record
 
-from roann.bench import document, figure, record, table
+from roann.bench import document, figure, flops, record, table
 from roann.bench.command import stem
 from roann.bench.record import Row
 from roann.bench.targets import TARGETS, Target
+
+
+@pytest.mark.parametrize("module", [flops, table])
+def test_docstring_examples_run(module):
+    found = doctest.testmod(module)
+    assert (found.failed, found.attempted > 0) == (0, True)
 
 
 def test_a_record_comes_back_from_its_text():

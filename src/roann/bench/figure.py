@@ -6,7 +6,15 @@ from pathlib import Path
 
 from roann.bench.record import Record
 
-PEERS = ("nn.RNN", "nn.GRU", "nn.LSTM", "naive loop", "one module per layer")
+PEERS = (
+    "nn.RNN",
+    "nn.GRU",
+    "nn.LSTM",
+    "naive loop",
+    "JAX lax.scan",
+    "torchrecurrent FastRNN",
+    "one module per layer",
+)
 
 
 def ratios(record: Record) -> list[tuple[str, float, float]]:
