@@ -10,7 +10,9 @@ from pathlib import Path
 
 from roann.lab.checkpoint import replace_file
 from roann.lab.report import Run, render
+from roann.lab.reproduce.bounds import FILE
 from roann.lab.reproduce.collect import read_records
+from roann.lab.reproduce.exhibits import bounds_exhibits, read_study
 from roann.lab.reproduce.plan import FIGURES, Scale
 
 _TITLES: dict[Scale, str] = {
@@ -28,9 +30,10 @@ def read_results(results: Path) -> dict[str, list[Run]]:
 def write_results(results: Path, scale: Scale) -> Path | None:
     """Write `report.html` beside the records; None if there are no records."""
     runs = [_placed(run, name) for name, runs in read_results(results).items() for run in runs]
-    if not runs:
+    extra = bounds_exhibits(read_study(results / "bounds" / FILE))
+    if not runs and not extra:
         return None
-    page = render(runs, title=_TITLES[scale]).encode()
+    page = render(runs, title=_TITLES[scale], extra=extra).encode()
     out = results / "report.html"
     if not out.exists() or out.read_bytes() != page:
         replace_file(out, page)

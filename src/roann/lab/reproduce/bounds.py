@@ -1,0 +1,276 @@
+"""The theorems beside what is measured, without any training.
+
+Three questions, each answered by lines of one record. Do the singular values of the input–output
+Jacobian lie in the finite-L interval, from ten maps to a hundred thousand, and where do those of
+plain networks lie? What do the eigenvalues of a step look like for each filter? And how far does W
+move them off the circle: with its norm, of size √N, or only through its diagonal in the
+eigenbasis of O, of size 1?
+
+Note [What a filter does to W]
+------------------------------
+With slope one, a step has the Jacobian J = (1−α) O + α W. O is normal: O v_i = λ_i v_i with
+orthonormal v_i. If the λ_i are apart by much more than α‖W‖, first-order perturbation gives
+
+    eig_i(J) = (1−α) λ_i + α v_i* W v_i + O(α²),
+
+so W acts through N numbers v_i* W v_i, each N(0, 1) in size for W of independent N(0, 1) entries.
+With O = I every λ_i is 1, any basis is an eigenbasis, and eig(J) = (1−α) + α eig(W) exactly: W
+acts through its eigenvalues, of size √N, and through its norm, 2√N.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from roann import RoaFNN, RoaRNN
+from roann.diagnostics import (
+    bounds_of,
+    eigenvalues,
+    log_singular_values,
+    spectral_norm,
+    step_jacobian,
+    trajectory,
+)
+from roann.filters import make
+from roann.lab import records
+from roann.lab.reproduce.collect import source
+from roann.lab.reproduce.plan import Scale
+from roann.lab.run import set_up
+
+FILE = "bounds.jsonl"
+LENGTHS = (10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000, 100_000)
+SIZES = (8, 16, 32, 64, 128, 256)
+FILTERS = ("qr", "haar", "permutation", "cycle", "identity")
+FACTORISATIONS = 4_000  # of products of roa Jacobians, which are well conditioned; see `_sigma`
+SMALL = 1e-5  # the α of first-order effects, far below the distance of eigenvalues
+_ALPHA, _N_STEP = 0.05, 64  # of the picture of eigenvalues
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network whose spectrum is measured at every length.
+
+    Attributes:
+        label: its name in figures.
+        kind: over depth ("fnn") or over time ("rnn").
+        setting: "tight", where the interval says something, or "paper", the paper's own.
+        width: N.
+        init: of W; the others are drawn with it.
+        rho: ρ, α = ρ / L; None is a plain network, α = 1.
+        filter: O.
+    """
+
+    label: str
+    kind: str
+    setting: str
+    width: int
+    init: str
+    rho: float | None
+    filter: str = "qr"
+
+
+# A plain network is ours with α = 1, where O has no part in the step. Over depth it starts from
+# N(0, 1) as in Fig. 1; over time as the paper's vanilla RNN, with an orthogonal W.
+NETWORKS = (
+    Network("roaFNN", "fnn", "tight", 8, "scaled_normal", 1.0),
+    Network("roaFNN", "fnn", "paper", 8, "normal", 5.0),
+    Network("plain FNN", "fnn", "paper", 8, "normal", None),
+    Network("roaRNN", "rnn", "tight", 48, "scaled_normal", 1.0),
+    Network("roaRNN", "rnn", "paper", 48, "normal", 3.0),
+    Network("eyeRNN", "rnn", "tight", 48, "scaled_normal", 1.0, "identity"),
+    Network("eyeRNN", "rnn", "paper", 48, "normal", 3.0, "identity"),
+    Network("plain RNN", "rnn", "paper", 48, "orthogonal", None),
+)
+
+
+def main(scale: Scale, folder: Path) -> None:
+    """Measure what is not in the record yet; stopped at any time, the next call goes on."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / FILE
+    lines = records.read(path, strict=False) if path.exists() else []
+    environment = set_up(threads=1, seed=0) | source()
+    known = {line["name"] for line in lines if "name" in line}
+    text = "".join(_line(line) for line in lines) or _line({"kind": "study", "env": environment})
+    path.write_text(text, encoding="utf-8")  # without a line that was cut short
+    with open(path, "a", encoding="utf-8") as file:
+        for name, measure in _cells(scale):
+            if name in known:
+                continue
+            start = time.perf_counter()
+            found = measure()
+            seconds = round(time.perf_counter() - start, 2)
+            for part in found:
+                file.write(_line({"name": name, **part, "seconds": seconds}))
+                seconds = 0.0
+            file.flush()
+            _log.info("bounds: %s", name)
+
+
+def _line(value: dict[str, Any]) -> str:
+    return json.dumps(records.plain(value), allow_nan=False, separators=(",", ":")) + "\n"
+
+
+def _cells(scale: Scale) -> Iterator[tuple[str, Callable[[], list[dict[str, Any]]]]]:
+    """Every measurement by name: the smallest first, so that something is there soon."""
+    quick = scale == "quick"
+    for filter in FILTERS:
+        yield f"eigenvalues-{filter}", lambda filter=filter: [one_step(filter)]  # type: ignore[misc]
+    for N in SIZES[: 4 if quick else None]:
+        for seed in range(1 if quick else 5):
+            yield (
+                f"first-order-{N}-s{seed}",
+                lambda N=N, seed=seed: [first_order(f, N, seed) for f in FILTERS],  # type: ignore[misc]
+            )
+    for L in LENGTHS[: 5 if quick else None]:
+        yield f"worst-case-{L}", lambda L=L: [worst_case(L)]  # type: ignore[misc]
+        for net in NETWORKS:
+            for seed in range(1 if quick or L > 10_000 else 3):
+                name = f"{net.label}-{net.setting}-{L}-s{seed}".lower().replace(" ", "-")
+                yield name, lambda net=net, L=L, seed=seed: [spectrum(net, L, seed)]  # type: ignore[misc]
+
+
+def spectrum(net: Network, L: int, seed: int) -> dict[str, Any]:
+    """The singular values of ∂x_L/∂x_0 and the intervals of the theorems, all as logarithms."""
+    model, inputs = _built(net, L, seed)
+    path = trajectory(model, inputs)
+    sigma = _sigma(path.jacobians(), L, net.rho is None)
+    found: dict[str, Any] = {
+        "kind": "spectrum",
+        "network": net.label,
+        "over": "depth" if net.kind == "fnn" else "time",
+        "setting": net.setting,
+        "width": net.width,
+        "rho": net.rho,
+        "maps": L,
+        "seed": seed,
+        "sigma": _rounded(sigma),
+    }
+    if net.rho is None:
+        return found
+    bounds = bounds_of(model, None if net.kind == "fnn" else L)
+    assert bounds is not None  # ours
+    # All widths are equal, so the theorem bounds every singular value from below.
+    slack = 1e-9 * L
+    measured = float(sigma.min()), float(sigma.max())
+    for name, interval in (("finite", bounds.finite), ("paper", bounds.asymptotic)):
+        low, high = interval.log_lower, interval.log_upper
+        found[name] = {
+            "lower": low,
+            "upper": high,
+            "inside": low - slack <= measured[0] and measured[1] <= high + slack,
+        }
+    return found | {
+        "norm_W": bounds.sigma,
+        "hypothesis": bounds.hypothesis,
+        "vacuous": bounds.vacuous,
+    }
+
+
+def _built(net: Network, L: int, seed: int) -> tuple[RoaFNN | RoaRNN, Tensor]:
+    """A network of L maps with weights of its own, and inputs to follow it along."""
+    # O has a stream of its own: whatever it draws, W of a seed is the same for every filter.
+    rng, own = torch.Generator().manual_seed(seed), torch.Generator().manual_seed(100 + seed)
+    settings: dict[str, Any] = {
+        "alpha": 1.0 if net.rho is None else net.rho / L,
+        "init": net.init,
+        "generator": rng,
+        "dtype": torch.float64,
+    }
+    if net.kind == "fnn":
+        model = RoaFNN([net.width] * (L + 1), filter=net.filter, **settings)
+        return model, torch.randn(net.width, generator=rng, dtype=torch.float64)
+    O = make(net.filter, net.width, generator=own, dtype=torch.float64)
+    rnn = RoaRNN(2, net.width, filter=O, **settings)
+    return rnn, torch.rand(L, 2, generator=rng, dtype=torch.float64)
+
+
+def _sigma(jacobians: Iterator[Tensor], L: int, plain: bool) -> Tensor:
+    """ln σ, largest first.
+
+    Products of plain Jacobians lose their small singular values within a few factors: each is
+    factorised.
+    """
+    every = 1 if plain else math.ceil(L / FACTORISATIONS)
+    return log_singular_values(jacobians, every)
+
+
+def worst_case(L: int) -> dict[str, Any]:
+    """The network that meets the lower end: φ = id, W = −σ O. The paper's end holds in the limit.
+
+    All singular values are (1 − α(1+σ))^L, the finite interval's lower end, for every L.
+    """
+    N, rho, norm = 4, 2.0, 1.0
+    O = make("qr", N, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    settings: dict[str, Any] = {"alpha": rho / L, "dtype": torch.float64}
+    rnn = RoaRNN(1, N, nonlinearity="identity", filter=O, **settings)
+    with torch.no_grad():
+        rnn.get_parameter("weight_hh_l0").copy_(-norm * O.to_dense())
+    path = trajectory(rnn, torch.zeros(L, 1, dtype=torch.float64))
+    bounds = bounds_of(rnn, L)
+    assert bounds is not None  # ours
+    return {
+        "kind": "worst-case",
+        "maps": L,
+        "sigma": _rounded(_sigma(path.jacobians(), L, plain=False), 10),
+        "finite": bounds.finite.log_lower,
+        "paper": bounds.asymptotic.log_lower,
+    }
+
+
+def one_step(filter: str) -> dict[str, Any]:
+    """The eigenvalues of one step of a roaRNN with this filter and the same W, at a state."""
+    rng = torch.Generator().manual_seed(0)
+    O = make(filter, _N_STEP, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    rnn = RoaRNN(2, _N_STEP, alpha=_ALPHA, filter=O, generator=rng, dtype=torch.float64)
+    x = torch.randn(_N_STEP, generator=rng, dtype=torch.float64)
+    values = eigenvalues(step_jacobian(rnn, x, torch.rand(2, generator=rng, dtype=torch.float64)))
+    return {
+        "kind": "eigenvalues",
+        "filter": filter,
+        "alpha": _ALPHA,
+        "width": _N_STEP,
+        "values": [_rounded(pair, 4) for pair in torch.view_as_real(values)],
+    }
+
+
+def first_order(filter: str, N: int, seed: int) -> dict[str, Any]:
+    """How far W moves eigenvalues off the circle, and what first-order perturbation says of it.
+
+    See Note [What a filter does to W]. ``moved``: the largest | |λ(J)| − (1−α) | / α. ``diagonal``:
+    the largest |Re λ̄_i v_i* W v_i|, what it should be where the λ_i are apart.
+    """
+    rng = torch.Generator().manual_seed(seed)
+    O = make(filter, N, generator=torch.Generator().manual_seed(100 + seed), dtype=torch.float64)
+    settings: dict[str, Any] = {"alpha": SMALL, "nonlinearity": "identity", "dtype": torch.float64}
+    rnn = RoaRNN(1, N, filter=O, generator=rng, **settings)
+    zero = torch.zeros(N, dtype=torch.float64)
+    values = eigenvalues(step_jacobian(rnn, zero, zero[:1]))
+    W = rnn.get_parameter("weight_hh_l0").detach()
+    lam, V = torch.linalg.eig(O.to_dense())
+    # The eigenvectors of a normal matrix are orthogonal, but LAPACK's of equal eigenvalues are not.
+    V = torch.linalg.qr(V).Q
+    diagonal = (lam.conj() * (V.mH @ W.to(V.dtype) @ V).diagonal()).real
+    return {
+        "kind": "first-order",
+        "filter": filter,
+        "width": N,
+        "seed": seed,
+        "moved": float((values.abs() - (1 - SMALL)).abs().max() / SMALL),
+        "diagonal": float(diagonal.abs().max()),
+        "norm_W": float(spectral_norm(W)),
+    }
+
+
+def _rounded(values: Tensor, digits: int = 6) -> list[float]:
+    return [float(f"{value:.{digits}g}") for value in values.tolist()]
