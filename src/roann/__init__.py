@@ -2,12 +2,13 @@
 
 from roann import diagnostics, filters, functional
 from roann.diagnostics import certify
-from roann.nn import RoaFNN, RoaLayer, RoaODE, RoaRNN, RoaRNNCell, multiscale
+from roann.nn import Roa, RoaFNN, RoaLayer, RoaODE, RoaRNN, RoaRNNCell, multiscale
 from roann.serialization import load, save
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Roa",
     "RoaFNN",
     "RoaLayer",
     "RoaODE",

@@ -5,5 +5,6 @@ from roann.nn.fnn import RoaFNN
 from roann.nn.mixing import multiscale
 from roann.nn.ode import RoaODE
 from roann.nn.rnn import RoaRNN
+from roann.nn.wrap import Roa
 
-__all__ = ["RoaFNN", "RoaLayer", "RoaODE", "RoaRNN", "RoaRNNCell", "multiscale"]
+__all__ = ["Roa", "RoaFNN", "RoaLayer", "RoaODE", "RoaRNN", "RoaRNNCell", "multiscale"]
