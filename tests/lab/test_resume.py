@@ -1,5 +1,6 @@
 """kill -9 at any moment, on every task; resumed, nothing is lost, doubled or changed by a bit."""
 
+import dataclasses
 import os
 import random
 import signal
@@ -11,6 +12,7 @@ from tiny_runs import TASKS, assert_same, launched, made, ran, until
 
 from roann.lab import checkpoint
 from roann.lab.config import ConfigError
+from roann.lab.models import MODELS
 from roann.lab.progress import Progress
 from roann.lab.run import CHECKPOINTS, RESULT, InterruptedRun, Stop, execute
 
@@ -90,6 +92,21 @@ def test_interrupted_after_any_step_it_goes_on_as_if_nothing_had_been(tmp_path):
         assert step == at
         execute(broken, Stop())
         assert_same(whole, broken)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_system_resumes_bit_by_bit(tmp_path, model):
+    """With its buffers, its running statistics and its complex weights."""
+    row = MODELS[model]
+    settings = {f.name: getattr(row.small, f.name) for f in dataclasses.fields(row.small)}
+    chosen = {"name": model} | {k: v for k, v in settings.items() if v is not None}
+    task = "double-moon" if row.kind == "depth" else "adding"
+    plan = {"length": 5, "eval_every": 2, "checkpoint_every": 0}
+    whole = ran(tmp_path / "whole", task, chosen, **plan)
+    broken = made(tmp_path / "broken", task, chosen, **plan)
+    interrupted(broken, 3)
+    execute(broken, Stop())
+    assert_same(whole, broken)
 
 
 def test_interrupted_within_an_evaluation_it_evaluates_again(tmp_path):
