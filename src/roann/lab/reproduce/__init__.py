@@ -107,6 +107,7 @@ def _parser() -> argparse.ArgumentParser:
 def _train(figure: str, cells: dict[str, Experiment], places: Places, jobs: int) -> int:
     """Bring the runs of a figure to their end and collect them; returns how many are left."""
     from roann.lab import sweep
+    from roann.lab.reproduce.ends import probe_ends
     from roann.lab.run import Stop, prepare
 
     folders = {places.runs / figure / name: cell for name, cell in _with_data(cells).items()}
@@ -116,6 +117,9 @@ def _train(figure: str, cells: dict[str, Experiment], places: Places, jobs: int)
     stop = Stop()
     with stop.listening():
         statuses = sweep.run_all(folders, jobs, stop)
+        for folder, cell in folders.items():
+            if plan.FIGURES[figure].ends and cell.train.seed == 0 and not stop.number:
+                probe_ends(folder)
     for folder in folders:
         collect(folder, places.results / figure)
     _tell(figure, statuses)

@@ -19,7 +19,7 @@ from roann.lab.checkpoint import replace_file
 from roann.lab.config import read_text
 from roann.lab.report import ReportError, Run, load_run
 
-SOURCE = "source.json"
+SOURCE, ENDS = "source.json", "ends.jsonl"
 LINES = 200  # of the training loss that are kept
 POINTS = 100  # of the gradient along time that are kept
 
@@ -66,7 +66,8 @@ def collect(folder: Path, out: Path) -> Path | None:
         "env": dict(run.env) | noted,
         "result": dict(run.result),
     }
-    lines = [head, *thinned(run.records)]
+    ends = records.read(folder / ENDS) if (folder / ENDS).exists() else []
+    lines = [head, *thinned(run.records + ends)]
     text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
     target = out / f"{run.name}.jsonl"
     out.mkdir(parents=True, exist_ok=True)

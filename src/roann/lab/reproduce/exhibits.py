@@ -66,7 +66,8 @@ def _clouds(lines: Lines, over: str, setting: str) -> Exhibit | None:
 
 
 def _cloud(line: Mapping[str, Any]) -> Cloud:
-    interval = line.get("finite") or {}
+    # The interval does not know O: what is drawn for the roaRNN is the eyeRNN's too.
+    interval = (line.get("finite") or {}) if line["network"] != "eyeRNN" else {}
     return Cloud(
         float(line["maps"]),
         logs(line),

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from roann.lab.config import ConfigError, Experiment, parse, read_tables
+from roann.lab.reproduce import league
 from roann.lab.sweep import axes
 
 Scale = Literal["quick", "full"]
@@ -48,10 +49,12 @@ class Figure:
     Attributes:
         title: where it stands, short.
         arms: what is run for it, the most telling first.
+        ends: probe the first seeds before and after training, outside its wall time.
     """
 
     title: str
     arms: Sequence[Arm]
+    ends: bool = False
 
 
 def _filters(
@@ -66,6 +69,13 @@ def _filters(
 def _rates(file: str, rates: Iterable[float]) -> Iterator[Arm]:
     for lr in rates:
         yield Arm(file, 2, {"train.lr": lr, "train.probe_at": []}, f"{file}-lr-{lr:g}")
+
+
+def _league(*files: str) -> Iterator[Arm]:
+    for file in files:
+        for name in league.systems():
+            change = {"model": None, **league.changes(name, file.split("-")[1])}
+            yield Arm(file, 2, change, f"{file}-{name}")
 
 
 _MOON, _DEEP = "double-moon-roa-50", "double-moon-roa-50000-adam"
@@ -161,6 +171,11 @@ FIGURES: dict[str, Figure] = {
             ),
         ),
     ),
+    "league": Figure(
+        "the league",
+        tuple(_league("league-adding-200", "league-copying-100", "league-adding-1000")),
+        ends=True,
+    ),
 }
 """What `roann reproduce` trains, by the word of its command line."""
 
@@ -189,6 +204,9 @@ _BRIEF: dict[str, dict[str, Any]] = {
         "train.length": 200,
         "train.probe_at": [],
     },
+    "league-adding-200": {"task.length": 50, "train.max_seconds": 3.0},
+    "league-copying-100": {"task.lag": 20, "train.max_seconds": 3.0},
+    "league-adding-1000": {"task.length": 100, "train.max_seconds": 3.0},
 }
 
 
@@ -245,9 +263,12 @@ def _short(value: object) -> str:
 
 
 def changed(tables: Mapping[str, Mapping[str, Any]], changes: Change) -> dict[str, dict[str, Any]]:
-    """Tables with fields set otherwise, each named `table.field`."""
+    """Tables with fields set otherwise, each `table.field`; a table alone is emptied."""
     made = {name: dict(table) for name, table in tables.items()}
     for key, value in changes.items():
-        table, _, name = key.partition(".")
-        made[table][name] = value
+        table, dot, name = key.partition(".")
+        if dot:
+            made[table][name] = value
+        else:
+            made[table] = {}
     return made
