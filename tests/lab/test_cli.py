@@ -1,5 +1,6 @@
 """The command: exit codes, results on stdout, words on stderr, and never a traceback."""
 
+import importlib
 import json
 import os
 import pty
@@ -242,6 +243,12 @@ def test_random_words_are_answered_in_words(tmp_path, monkeypatch, words, capsys
     monkeypatch.chdir(tmp_path)
     assert main(["run", *words]) in (0, 2)
     assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", cli.CODES)
+def test_exit_codes_are_of_errors_that_exist(name):
+    module, _, kind = name.rpartition(".")
+    assert issubclass(getattr(importlib.import_module(module), kind), Exception)
 
 
 def test_a_bug_of_ours_is_not_hidden(file, monkeypatch):

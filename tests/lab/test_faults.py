@@ -198,7 +198,7 @@ def test_divergence_is_a_result(tmp_path, capsys):
     assert result["status"] == "diverged"
     steps = result["steps"]
     assert 0 < steps < 100
-    assert f"in update {steps + 1}" in result["cause"]
+    assert f"update {steps + 1} " in result["cause"]
     event = tiny_runs.lines(folder)[-1]
     assert (event["kind"], event["event"], event["step"]) == ("event", "diverged", steps)
     # Every loss on record is a number: the step that was none was not taken.

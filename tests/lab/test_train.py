@@ -230,11 +230,11 @@ def test_time_is_up_means_a_last_evaluation(tmp_path):
     assert [line["step"] for line in desk.lines("eval")] == [1, 1]
 
 
-@pytest.mark.parametrize(("bend", "cause"), [(math.nan, "loss"), (math.inf, "loss")])
-def test_a_loss_that_is_not_finite_is_not_stepped_into(tmp_path, bend, cause):
+@pytest.mark.parametrize("bend", [math.nan, math.inf])
+def test_a_loss_that_is_not_finite_is_not_stepped_into(tmp_path, bend):
     model = Slope(bend)
     start = [p.detach().clone() for p in model.parameters()]
-    with pytest.raises(DivergedError, match=f"the {cause} is nan"):
+    with pytest.raises(DivergedError, match="the loss of update 1 is nan"):
         trained(tmp_path, model)
     assert all(torch.equal(p, q) for p, q in zip(model.parameters(), start, strict=True))
 
@@ -246,7 +246,7 @@ def test_a_gradient_that_is_not_finite_is_not_stepped_into_and_is_named(tmp_path
 
     model = Kinked()
     start = [p.detach().clone() for p in model.parameters()]
-    with pytest.raises(DivergedError, match="the gradient of b is not finite"):
+    with pytest.raises(DivergedError, match="the gradient of b in update 1 is not finite"):
         trained(tmp_path, model)
     assert all(torch.equal(p, q) for p, q in zip(model.parameters(), start, strict=True))
 

@@ -34,6 +34,16 @@ _ELSEWHERE = {
     "info": ("roann.info", "main"),
 }
 
+# What a user can do about, by name: a class would cost the import of its module.
+CODES = {
+    "roann.lab.config.ConfigError": USAGE,
+    "roann.lab.checkpoint.BusyError": USAGE,
+    "roann.lab.report.runs.ReportError": USAGE,
+    "roann.lab.checkpoint.CheckpointError": DATA,
+    "roann.lab.data.DataError": DATA,
+    "roann.lab.run.InterruptedRun": INTERRUPTED,
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class _Verb:
@@ -181,8 +191,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             from roann.lab import cli_verbs
 
             return cli_verbs.perform(verb, base)
-    except SystemExit as end:  # of tyro: help is 0, usage is 2
-        return end.code if isinstance(end.code, int) else USAGE
+    except SystemExit as end:  # of tyro and argparse: help is 0, usage is 2
+        return OK if end.code is None else end.code if isinstance(end.code, int) else USAGE
     except KeyboardInterrupt:
         return CTRL_C
     except BrokenPipeError:  # whoever reads stdout has gone
@@ -246,22 +256,21 @@ def _nothing(settings: object) -> None:
 
 def _exit_code(error: Exception) -> int | None:
     """The exit code of a user's mistake or of the machine's limits; None for a bug of ours."""
-    if isinstance(error, ConfigError):
-        return USAGE
+    if getattr(error, "number", None) == signal.SIGINT:  # an `InterruptedRun`
+        return CTRL_C
+    for kind in type(error).__mro__:
+        name = f"{kind.__module__}.{kind.__qualname__}"
+        if name in CODES:
+            return CODES[name]
     if isinstance(error, OSError):
         return INTERRUPTED if error.errno in (errno.ENOSPC, errno.EDQUOT) else USAGE
-    if isinstance(error, MemoryError) or "allocate memory" in str(error):
+    if _out_of_memory(error):
         return USAGE
-    from roann.lab.checkpoint import BusyError, CheckpointError
-    from roann.lab.data import DataError
-    from roann.lab.report import ReportError
-    from roann.lab.run import InterruptedRun
+    return None
 
-    if isinstance(error, InterruptedRun):
-        return CTRL_C if error.number == signal.SIGINT else INTERRUPTED
-    if isinstance(error, DataError | CheckpointError):
-        return DATA
-    return USAGE if isinstance(error, BusyError | ReportError) else None
+
+def _out_of_memory(error: Exception) -> bool:
+    return isinstance(error, MemoryError) or "allocate memory" in str(error)
 
 
 def _words(error: Exception) -> str:
@@ -269,6 +278,6 @@ def _words(error: Exception) -> str:
         where = f"{error.filename}: " if error.filename else ""
         hint = "; free some space, then resume" if error.errno == errno.ENOSPC else ""
         return f"{where}{error.strerror}{hint}."
-    if isinstance(error, MemoryError) or "allocate memory" in str(error):
+    if _out_of_memory(error):
         return "this config needs more memory than there is; make the model or the batch smaller."
     return str(error)

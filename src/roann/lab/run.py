@@ -128,7 +128,7 @@ class _Desk:
         self._tried = time.monotonic()
         for name, parameter in self.model.named_parameters():
             if not bool(torch.isfinite(parameter).all()):
-                raise DivergedError(f"the update made {name} non-finite")
+                raise DivergedError(f"update {state.step} made {name} non-finite")
         try:
             extra = {"records": self.records.sync(), "config": self.digest}
             tensors = checkpoint.pack(self.model, self.optimizer)
@@ -232,8 +232,8 @@ def _conduct(
     finally:
         progress.close()
         lines.close()
-    lines_read = records.read(folder / METRICS, strict=False)
-    scores = records.summary(lines_read, task.primary, task.better)
+    measured = records.read(folder / METRICS, strict=False)
+    scores = records.summary(measured, task.primary, task.better)
     ending = {"status": status, "steps": state.step, "seconds": round(state.seconds, 3)}
     result = ending | {"cause": cause} | facts | scores
     checkpoint.replace_file(folder / RESULT, _json(result))
@@ -254,7 +254,8 @@ def _train(
         train(task, model, optimizer, plan, state, desk, lambda: probe(task, model, plan.seed))
         desk.save(state)
     except InterruptedRun as interruption:
-        desk.save(state)
+        with suppress(DivergedError):  # the resumed run will notice, and say so
+            desk.save(state)
         _log.warning(
             "%s at step %d; go on with: roann resume %s", interruption, state.step, desk.folder
         )
@@ -266,7 +267,7 @@ def _train(
         epochs = epoch(task, state.step)
         event = {"event": "diverged", "cause": str(error)}
         desk.records.write("event", state.step, epochs, state.seconds, event)
-        return "diverged", f"{error} in update {state.step + 1}"
+        return "diverged", str(error)
     if state.good_evals >= plan.stop_evals:
         return "finished", f"{task.primary} reached {plan.stop_score:g}"
     if state.step < plan.length * unit_steps(plan, task):
@@ -290,13 +291,19 @@ def _restore(
     written = (folder / METRICS).stat().st_size if (folder / METRICS).exists() else 0
     while (found := chosen or checkpoint.newest(places)) is not None:
         state = dict(found.state)
-        offset, digest = state.pop("records"), state.pop("config")
+        offset, digest = state.pop("records", 0), state.pop("config", "")
         if digest != _file_digest(folder):
             raise ConfigError(f"{found.path} was made with another {CONFIG} than {folder} has now.")
         if offset <= written:
-            checkpoint.unpack(found.tensors, model, optimizer)
+            try:
+                checkpoint.unpack(found.tensors, model, optimizer)
+                restored = State(**state)
+            except (KeyError, TypeError, ValueError, RuntimeError) as error:
+                raise checkpoint.CheckpointError(
+                    f"{found.path} was made by another version of the program: {error}"
+                ) from None
             _log.info("%s: resumed at step %d.", folder.name, found.step)
-            return State(**state), offset
+            return restored, offset
         why = f"{found.path}: {METRICS} has {written} bytes, {offset} when it was made."
         if chosen is not None:
             raise checkpoint.CheckpointError(why)

@@ -87,9 +87,10 @@ def train(
         penalty = model.penalty()
         optimizer.zero_grad()
         torch.autograd.backward(loss if penalty is None else loss + penalty)
-        loss_value, norm = _finite(loss, model)
+        loss_value, norm = _finite(loss, model, state.step + 1)
         if plan.clip_norm is not None and norm > plan.clip_norm:
-            torch._foreach_mul_(_gradients(model), plan.clip_norm / norm)
+            for gradient in _gradients(model):
+                gradient.mul_(plan.clip_norm / norm)
         optimizer.step()
         state.step += 1
         state.seconds = time.perf_counter() - start
@@ -192,18 +193,18 @@ def _gradients(model: nn.Module) -> list[Tensor]:
     return [p.grad for p in model.parameters() if p.grad is not None]
 
 
-def _finite(loss: Tensor, model: nn.Module) -> tuple[float, float]:
+def _finite(loss: Tensor, model: nn.Module, update: int) -> tuple[float, float]:
     """The loss and the norm of the gradient; an error that names the first that is not finite."""
     gradients = _gradients(model)
     norm = torch.nn.utils.get_total_norm(gradients)
     # One transfer from the device for both.
     loss_value, norm_value = torch.stack([loss.detach(), norm.to(loss)]).tolist()
     if not math.isfinite(loss_value):
-        raise DivergedError(f"the loss is {loss_value}")
+        raise DivergedError(f"the loss of update {update} is {loss_value}")
     if not math.isfinite(norm_value):
         for name, p in model.named_parameters():
             if p.grad is not None and not bool(torch.isfinite(p.grad).all()):
-                raise DivergedError(f"the gradient of {name} is not finite")
+                raise DivergedError(f"the gradient of {name} in update {update} is not finite")
         # Every entry is finite, only the sum of their squares is not in this precision.
         wide = [g.to(torch.complex128 if g.is_complex() else torch.float64) for g in gradients]
         norm_value = float(torch.nn.utils.get_total_norm(wide))
