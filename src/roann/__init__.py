@@ -1,9 +1,13 @@
 """Random orthogonal additive neural networks, whose gradients neither vanish nor explode."""
 
-from roann import diagnostics, filters, functional
-from roann.diagnostics import certify
-from roann.nn import Roa, RoaFNN, RoaLayer, RoaODE, RoaRNN, RoaRNNCell, multiscale
-from roann.serialization import load, save
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from roann import diagnostics, filters, functional
+    from roann.diagnostics import certify
+    from roann.nn import Roa, RoaFNN, RoaLayer, RoaODE, RoaRNN, RoaRNNCell, multiscale
+    from roann.serialization import load, save
 
 __version__ = "0.1.0"
 
@@ -22,3 +26,21 @@ __all__ = [
     "multiscale",
     "save",
 ]
+
+# Names are fetched when first asked for: torch takes seconds to import, and the help of the
+# command line, which lives in this package, must answer at once.
+_ROOMS = ("diagnostics", "filters", "functional")
+_HOMES = {"certify": "diagnostics", "load": "serialization", "save": "serialization"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = import_module(f"{__name__}.{name if name in _ROOMS else _HOMES.get(name, 'nn')}")
+    value = home if name in _ROOMS else getattr(home, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -5,7 +5,7 @@ random generator, or keeps state.
 """
 
 from roann.diagnostics.bounds import Bounds, Interval, bounds_of, roa_bounds, spectral_norm
-from roann.diagnostics.certify import Certificate, certify
+from roann.diagnostics.certificate import Certificate, certify
 from roann.diagnostics.gradients import GradientWatcher, gradient_along_time
 from roann.diagnostics.jacobian import (
     Trajectory,
