@@ -1,9 +1,12 @@
 // What both sweeps share: the rows of one thread, the parameters of one step, and the elementwise
 // part of the update and of its adjoint. Included once per ISA and dtype (native.cpp).
 
+// Rows of memory that the next step will touch, being called for.
 struct Ahead {
-    const char *at, *end;
-    int64_t share;
+    const char *at, *end;            // what is left of the current row
+    int64_t rows, row_bytes, skip;   // rows behind it, their length, and the gap between two
+    int64_t share;                   // lines to call for at a time
+    bool write;
 };
 
 // One thread's share of a sweep. It owns rows row0, row0 + row_step, … of the batch, and scans
@@ -21,7 +24,7 @@ struct Sweep {
     real* turned;                   // O x (or Oᵀ (1 − α) λ) of all rows, by a structured filter
     real *C, *D;                    // one panel of products, and of slopes: (rows, 2 L)
     real *panels, *input_panels;    // packed weights
-    Ahead ahead[2];
+    Ahead ahead[3];
 };
 
 INLINE int lanes(const Sweep& s, int64_t j) {
@@ -119,21 +122,37 @@ static void update(const Sweep& s, int64_t t, int64_t j, int64_t from, int64_t m
 }
 
 // Memory the next step will touch is called for a share at a time, between tiles: without this,
-// most of the elementwise time is waiting.
-INLINE void call_ahead(Sweep& s, int which, const void* array, int64_t t, int64_t shares) {
+// most of the elementwise time is waiting. `array` holds row 0 of this thread at that step; `stride`
+// is from one of its rows to the next.
+static void call_ahead(Sweep& s, int which, const real* array, int64_t stride, int64_t rows,
+                       int64_t shares, bool write) {
     Ahead& ahead = s.ahead[which];
-    ahead.at = ahead.end = nullptr;
-    if (!array || t < 0 || t >= s.p->T || s.row_step != 1) return;
-    const int64_t bytes = s.rows * s.p->N * int64_t(sizeof(real));
-    ahead.at = (const char*)((const real*)array + offset(s, t, 0));
-    ahead.end = ahead.at + bytes;
-    ahead.share = (bytes / shares + 63) / 64 * 64;
+    const int64_t bytes = s.p->N * int64_t(sizeof(real));
+    const bool solid = stride == s.p->N;  // rows that follow each other are one long row
+    ahead.at = (const char*)array;
+    ahead.row_bytes = solid ? rows * bytes : bytes;
+    ahead.end = ahead.at + ahead.row_bytes;
+    ahead.rows = solid ? 0 : rows - 1;
+    ahead.skip = stride * int64_t(sizeof(real)) - bytes;
+    ahead.share = (rows * bytes / 64 + rows) / shares + 1;
+    ahead.write = write;
 }
 INLINE void call_share(Sweep& s) {
-    for (Ahead& ahead : s.ahead) {
-        const char* stop = ahead.end - ahead.at > ahead.share ? ahead.at + ahead.share : ahead.end;
-        for (; ahead.at < stop; ahead.at += 64) __builtin_prefetch(ahead.at, 1, 2);
-    }
+    for (Ahead& ahead : s.ahead)
+        for (int64_t i = 0; i < ahead.share && ahead.at; i++) {
+            if (ahead.write)
+                __builtin_prefetch(ahead.at, 1, 2);
+            else
+                __builtin_prefetch(ahead.at, 0, 2);
+            ahead.at += 64;
+            if (ahead.at < ahead.end) continue;
+            if (ahead.rows-- <= 0) {
+                ahead.at = nullptr;
+                break;
+            }
+            ahead.at = ahead.end + ahead.skip;
+            ahead.end = ahead.at + ahead.row_bytes;
+        }
 }
 
 // A row that does not move repeats its state; its slopes are zero.

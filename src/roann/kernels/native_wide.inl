@@ -39,14 +39,17 @@ static const Tile TILE[2][TILE_ROWS] = {TILES(1), TILES(2)};
 #undef TILES_7_TO_12
 
 INLINE int64_t tiles(int64_t rows) { return (rows + TILE_ROWS - 1) / TILE_ROWS; }
+INLINE int64_t blocks(int64_t K) {
+    const int64_t block = 36864 / (2 * VECTOR_BYTES);
+    return (K + block - 1) / block;
+}
 
 // C (rows, 2 L) += A (rows, K) · panel, in blocks of K whose part of the panel stays in L1.
 static void multiply(Sweep& s, int64_t rows, int64_t K, const real* A, int64_t lda, const real* panel,
                      int width, real* C, bool fresh) {
-    const int64_t block = 36864 / (2 * VECTOR_BYTES);
-    const int64_t blocks = (K + block - 1) / block, count = tiles(rows);
-    for (int64_t i = 0; i < blocks; i++) {
-        const int64_t k0 = K * i / blocks, k1 = K * (i + 1) / blocks;
+    const int64_t n = blocks(K), count = tiles(rows);
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t k0 = K * i / n, k1 = K * (i + 1) / n;
         for (int64_t j = 0; j < count; j++) {
             const int64_t r0 = rows * j / count, r1 = rows * (j + 1) / count;
             TILE[width - 1][r1 - r0 - 1](k1 - k0, A + r0 * lda + k0, lda, panel + k0 * width * L,
@@ -121,8 +124,13 @@ static void pack_input(const Args& p, real* to) {
 static void forward_wide(Sweep& s, int64_t t, int64_t m) {
     const Args& p = *s.p;
     const int each = paired(p) ? 1 : 2;
-    call_ahead(s, 0, p.states, t + 1, panels(p) * tiles(m));
-    if (p.slopes == REAL_SLOPES) call_ahead(s, 1, p.slope, t + 1, panels(p) * tiles(m));
+    const int64_t shares = panels(p) * tiles(m) * blocks(s.K), rows_step = s.row_step * p.N;
+    if (m && t + 1 < p.T) {
+        const int64_t at = offset(s, t + 1, 0);
+        call_ahead(s, 0, (const real*)p.states + at, rows_step, m, shares, true);
+        if (p.slopes == REAL_SLOPES)
+            call_ahead(s, 1, (const real*)p.slope + at, rows_step, m, shares, true);
+    }
     if (p.filter != DENSE)
         for (int64_t l = 0; l < m; l++) turn(s, l, s.now + l * s.ld);
     const real* u = (const real*)p.u + t * p.u_step + s.row0 * p.u_row;
@@ -141,9 +149,18 @@ static void forward_wide(Sweep& s, int64_t t, int64_t m) {
 
 static void backward_wide(Sweep& s, int64_t t, int64_t m) {
     const Args& p = *s.p;
-    call_ahead(s, 0, p.a, t - 2, panels(p) * tiles(m));
-    if (p.slopes == REAL_SLOPES && p.slope != p.a)
-        call_ahead(s, 1, p.slope, t - 2, panels(p) * tiles(m));
+    const int64_t products = p.filter == DENSE ? 2 : 1, rows_step = s.row_step * p.N;
+    const int64_t shares = products * panels(p) * tiles(m) * blocks(p.N);
+    if (m && t >= 2) {
+        const int64_t at = offset(s, t - 2, 0);
+        call_ahead(s, 0, (const real*)p.a + at, rows_step, m, shares, true);
+        if (p.slopes == REAL_SLOPES && p.slope != p.a)
+            call_ahead(s, 1, (const real*)p.slope + at, rows_step, m, shares, false);
+        if (p.g_states)
+            call_ahead(s, 2,
+                       (const real*)p.g_states + (t - 2) * p.g_step + s.row0 * p.g_row,
+                       s.row_step * p.g_row, m, shares, false);
+    }
     if (p.filter != DENSE)
         for (int64_t l = 0; l < m; l++) turn(s, l, s.now + l * 2 * s.ld + s.ld);
     for (int64_t i = 0; i < panels(p); i++) {
