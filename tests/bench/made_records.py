@@ -1,5 +1,6 @@
 """Records whose every derived number is known."""
 
+from roann.bench.cases import CASES
 from roann.bench.record import Record, Row
 
 ENVIRONMENT = {
@@ -40,5 +41,5 @@ def made_record(quick=False, **seconds):
         )
         for name, s in taken.items()
     ]
-    settings = {"rounds": 3, "threads": 2, "quick": quick}
+    settings = {"rounds": 3, "threads": 2, "quick": quick, "cases": list(CASES)}
     return Record(ENVIRONMENT, settings, rows, {"torchrecurrent FastRNN": "not installed"})

@@ -208,3 +208,6 @@ def test_the_figure_is_drawn_or_the_reason_said(tmp_path):
 def test_the_file_is_named_after_the_machine():
     assert stem(made_record()) == "example-processor-9000-2t"
     assert stem(made_record(quick=True)) == "example-processor-9000-2t-quick"
+    part = made_record()
+    part.settings["cases"] = ["cell", "fnn"]
+    assert stem(part) == "example-processor-9000-2t-cell-fnn"

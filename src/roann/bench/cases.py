@@ -95,8 +95,7 @@ def fnn(plan: Plan) -> list[Row]:
     layers, B = plan.few(50_000, 20), plan.few(100, 4)
     sizes = {"depth": layers, "B": B, "N": 2}
     made: list[Row] = []
-    for work in WORKS:
-        everyone = depth.contenders(layers, B, work)
+    for work, everyone in depth.contenders(layers, B).items():
         made += measured(plan, "fnn", work, everyone, sizes, layers, depth.PER_LAYER)
     return made
 

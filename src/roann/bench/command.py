@@ -77,10 +77,11 @@ def _measure(args: argparse.Namespace) -> int:
     machine.set_up(threads)
     rounds = args.rounds or (QUICK_ROUNDS if args.quick else ROUNDS)
     plan = Plan(rounds, threads, args.quick)
-    settings = {"rounds": rounds, "threads": threads, "quick": args.quick}
+    cases = list(dict.fromkeys(args.cases))
+    settings = {"rounds": rounds, "threads": threads, "quick": args.quick, "cases": cases}
     record = Record(machine.describe(), settings, skipped=plan.skipped)
     args.out.mkdir(parents=True, exist_ok=True)  # before hours of work, not after
-    for name in dict.fromkeys(args.cases):
+    for name in cases:
         start = time.perf_counter()
         record.rows.extend(CASES[name](plan))
         print(f"roann bench: {name}: {time.perf_counter() - start:.1f} s", file=sys.stderr)
@@ -95,10 +96,15 @@ def _measure(args: argparse.Namespace) -> int:
 
 
 def stem(record: Record) -> str:
-    """A file name that says which machine: its processor and the threads used."""
+    """A file name: the processor, the threads, and the cases where they are not all.
+
+    So a part measured again does not take the place of the whole.
+    """
     cpu = re.sub(r"\(r\)|\(tm\)", "", record.environment["cpu"].lower())
     words = re.sub(r"[^a-z0-9]+", "-", cpu).strip("-") or "unknown"
-    return f"{words}-{record.settings['threads']}t" + ("-quick" if record.quick else "")
+    part = [] if set(record.settings["cases"]) == set(CASES) else record.settings["cases"]
+    marks = [f"{record.settings['threads']}t", *(["quick"] if record.quick else []), *part]
+    return "-".join([words, *marks])
 
 
 def _write_docs(parser: argparse.ArgumentParser, record: Path, page: Path) -> int:

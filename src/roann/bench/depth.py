@@ -8,19 +8,24 @@ import torch
 from torch import Tensor, nn
 
 from roann import RoaFNN, RoaLayer
+from roann.bench.peers import WORKS
 from roann.bench.timing import Contender
 
 PER_LAYER = "one module per layer"
 RHO = 5.0  # the paper's, for its deep networks
 
 
-def contenders(depth: int, B: int, work: str) -> list[Contender]:
-    """A network of `depth` maps of width 2: as a scan with two filters, and layer by layer."""
-    return [
-        Contender("roann qr", whole(depth, B, work, "qr")),
-        Contender("roann permutation", whole(depth, B, work, "permutation")),
-        _layer_by_layer(depth, B, work),
-    ]
+def contenders(depth: int, B: int) -> dict[str, list[Contender]]:
+    """By work: a network of `depth` maps of width 2 as a scan, and layer by layer."""
+    layers = _layers(depth)  # these take so long to make that they are made once
+    return {
+        work: [
+            Contender("roann qr", whole(depth, B, work, "qr")),
+            Contender("roann permutation", whole(depth, B, work, "permutation")),
+            _layer_by_layer(layers, B, work),
+        ]
+        for work in WORKS
+    }
 
 
 def whole(depth: int, B: int, work: str, filter: str) -> Callable[[], Tensor]:
@@ -43,7 +48,7 @@ def _net(depth: int, filter: str) -> RoaFNN:
     return RoaFNN([2] * (depth + 1), rho=RHO, filter=filter, generator=rng)
 
 
-def _layer_by_layer(depth: int, B: int, work: str) -> Contender:
+def _layers(depth: int) -> list[RoaLayer]:
     """The same network with a module, and parameters of its own, for every layer."""
     net = _net(depth, "qr")
     W, b = net.get_parameter("weight_0").detach(), net.get_parameter("bias_0").detach()
@@ -51,7 +56,10 @@ def _layer_by_layer(depth: int, B: int, work: str) -> Contender:
     layers = [RoaLayer(2, 2, rho=RHO, horizon=depth, filter=O[k]) for k in range(depth)]
     for k, layer in enumerate(layers):
         layer.load_state_dict({"weight": W[k], "bias": b[k]}, strict=False)
+    return layers
 
+
+def _layer_by_layer(layers: list[RoaLayer], B: int, work: str) -> Contender:
     def result(y: Tensor) -> Tensor:
         # Collecting the gradients of all layers is our wish, so it is not in this one's time.
         if work == "forward":

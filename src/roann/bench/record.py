@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from roann import _checks
-
 SCHEMA = 1
 
 
@@ -69,7 +67,7 @@ class Record:
 
     Attributes:
         environment: the machine and the software; see `machine.describe`.
-        settings: rounds, threads, quick.
+        settings: rounds, threads, quick, cases.
         rows: all measurements, in the order they were made.
         skipped: what could not be measured → why.
     """
@@ -127,15 +125,18 @@ class Record:
 
 def parse(text: str) -> Record:
     """The record that `Record.to_json` wrote."""
-    wanted, cure = f"a benchmark record of schema {SCHEMA}", "measure again with this version"
     try:
         tables = json.loads(text)
-        if tables["schema"] != SCHEMA:
-            _checks.fail("record", wanted, f"schema {tables['schema']}", cure)
-        rows = [Row(**row) for row in tables["rows"]]
-        return Record(tables["environment"], tables["settings"], rows, tables["skipped"])
+        if tables["schema"] == SCHEMA:
+            rows = [Row(**row) for row in tables["rows"]]
+            return Record(tables["environment"], tables["settings"], rows, tables["skipped"])
+        got = f"schema {tables['schema']}"
     except (json.JSONDecodeError, KeyError, TypeError) as error:
-        _checks.fail("record", wanted, f"something else ({error})", cure)
+        got = f"something else ({type(error).__name__}: {error})"
+    raise ValueError(
+        f"record: expected a benchmark record of schema {SCHEMA}, got {got}; measure again with "
+        "this version"
+    )
 
 
 def read(path: Path) -> Record:
