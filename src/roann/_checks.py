@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import NoReturn
 
 import torch
@@ -22,11 +22,11 @@ def fail(
     raise error(f"{argument}: expected {expected}, got {got}" + (f"; {cure}" if cure else ""))
 
 
-def choice(argument: str, value: object, choices: Iterable[str]) -> str:
+def choice(argument: str, value: object, choices: Collection[str]) -> str:
     """`value` if it is one of `choices`; else an error that suggests the nearest."""
-    names = list(choices)
-    if isinstance(value, str) and value in names:
+    if isinstance(value, str) and value in choices:
         return value
+    names = list(choices)
     near = (
         difflib.get_close_matches(value, names, n=1, cutoff=0.5) if isinstance(value, str) else []
     )

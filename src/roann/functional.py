@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from roann import _checks
@@ -74,12 +75,8 @@ def roa_step(
     Reference: Eq. (12) and (19) of the paper.
     """
     phi = ACTIVATIONS[_checks.choice("nonlinearity", nonlinearity, ACTIVATIONS)]
-    drive = b
-    if u is not None and W_i is not None:
-        projected = torch.matmul(u, W_i.mT)
-        drive = projected if b is None else projected + b
-    a = alpha if isinstance(alpha, Tensor) else torch.as_tensor(alpha, dtype=x.dtype)
-    return reference.step(x, drive, W, _form(O, x), a, phi)
+    drive = b if u is None or W_i is None else F.linear(u, W_i, b)
+    return reference.step(x, drive, W, _form(O, x), alpha, phi)
 
 
 def roa_scan(
@@ -182,6 +179,8 @@ def _full(t: Tensor) -> Tensor:
 def _form(O: Orthogonal, x: Tensor) -> Linear:
     """O as a kernel consumes it, in the dtype of x."""
     form = Dense(O) if isinstance(O, Tensor) else O if isinstance(O, Linear) else O.form()
+    if isinstance(form, Dense) and form.matrix.dtype == x.dtype:  # the usual case, at no cost
+        return form
     return form.with_tensors(
         tuple(t.to(x.dtype) if t.is_floating_point() else t for t in form.tensors())
     )

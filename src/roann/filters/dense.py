@@ -25,6 +25,10 @@ class _Matrix(Filter):
     def _core(self) -> Linear:
         return Dense(self.matrix)
 
+    def form(self) -> Linear:
+        """The matrix itself."""
+        return Dense(self.matrix)
+
 
 def _q(D: Tensor, sign_fixed: bool) -> Tensor:
     """The semi-orthogonal factor of D (…, out, in), tall or wide."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 
@@ -67,7 +68,9 @@ class Dense(Linear):
         return self.matrix.dim() == 3
 
     def apply(self, x: Tensor) -> Tensor:
-        return torch.matmul(x, self.matrix.mT)
+        if self.stacked:
+            return torch.matmul(x, self.matrix.mT)
+        return F.linear(x, self.matrix)
 
     def apply_transpose(self, x: Tensor) -> Tensor:
         return torch.matmul(x, self.matrix)

@@ -30,7 +30,7 @@ from roann.kernels.problem import Kernel, Problem
 Kept = tuple[Tensor, ...]
 Scratch = tuple[Tensor, ...] | None
 
-ANCHORS = 16  # exact states the reversible mode keeps, whatever T
+ANCHORS = 64  # exact states the reversible mode keeps, whatever T
 BLOCK = 1 << 20  # numbers in one (steps, B, N) block of the reversible mode
 
 

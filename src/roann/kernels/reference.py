@@ -7,6 +7,7 @@ under `torch.func`, `vmap` and any dtype or device.
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from roann.kernels.activations import Activation
@@ -19,17 +20,19 @@ def step(
     drive: Tensor | None,
     W: Tensor,
     O: Linear,
-    alpha: Tensor,
+    alpha: Tensor | float,
     phi: Activation,
 ) -> Tensor:
     """One step of Eq. (12) and (19): α φ(W x + drive) + (1 − α) O x.
 
-    `drive` is W_i u + b, in whole or in part; α multiplies from the left, entry by entry.
+    `drive` is W_i u + b, in whole or in part; α multiplies from the left, entry by entry:
+    torch.lerp(a, b, α) = (1 − α) a + α b.
     """
-    y = torch.matmul(x, W.mT)
-    if drive is not None:
-        y = y + drive
-    return alpha * phi.value(y) + (1 - alpha) * O.apply(x)
+    if drive is None or drive.dim() == 1:  # a bias at most: one operation with the product
+        y = F.linear(x, W, drive)
+    else:
+        y = F.linear(x, W) + drive
+    return torch.lerp(O.apply(x), phi.value(y), alpha)
 
 
 def scan(p: Problem) -> Tensor:

@@ -100,17 +100,16 @@ class RoaRNNCell(RoaModule):
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
         """The next state; from zero if hx is None."""
-        if input.dim() not in (1, 2):
-            _checks.fail("input", "1 dimension (unbatched) or 2", f"{input.dim()}")
-        if input.shape[-1] != self.input_size:
-            _checks.fail(
-                "input", f"{self.input_size} features", input.shape[-1], error=RuntimeError
-            )
+        shape = input.shape
+        if len(shape) not in (1, 2):
+            _checks.fail("input", "1 dimension (unbatched) or 2", f"{len(shape)}")
+        if shape[-1] != self.input_size:
+            _checks.fail("input", f"{self.input_size} features", shape[-1], error=RuntimeError)
         _checks.same_dtype("input", input, self.weight_ih)
-        wanted = (*input.shape[:-1], self.hidden_size)
+        wanted = (*shape[:-1], self.hidden_size)
         if hx is None:
             hx = self.weight_hh.new_zeros(wanted)
-        elif tuple(hx.shape) != wanted:
+        elif hx.shape != wanted:
             _checks.fail("hx", f"shape {wanted}", tuple(hx.shape), error=RuntimeError)
         return self.step(hx, input)
 
