@@ -22,8 +22,8 @@ from roann.lab.reproduce import plan
 from roann.lab.reproduce.collect import collect, note_source
 
 _log = logging.getLogger(__name__)
-# Studies without training: module and function, imported when called.
-_STUDIES = {"bounds": "roann.lab.reproduce.bounds"}
+# Without training: modules with a `main`, imported when called.
+_STUDIES = {"bounds": "roann.lab.reproduce.bounds", "fig4": "roann.lab.reproduce.digit"}
 _COLLECT, _PAGES = "collect", "pages"
 
 
@@ -156,11 +156,11 @@ def _ending(places: Places, figure: str, name: str) -> str:
 
 def _write_pages(scale: plan.Scale, places: Places, pages: bool) -> None:
     """The report from the records, and at full scale, when asked for, the two pages of text."""
-    from roann.lab.reproduce.pages import write_pages, write_results
+    from roann.lab.reproduce.pages import write_pages, write_report
 
-    report = write_results(places.results, scale)
+    report = write_report(places.results, scale)
     if report is not None:
         print(report)
     if pages and scale == "full":
-        for path in write_pages(places.results):
+        for path in write_pages(places.results, Path("docs/reproduction.md"), Path("README.md")):
             print(path)

@@ -32,13 +32,13 @@ def note_source(folder: Path) -> None:
 
 
 def source() -> dict[str, Any]:
-    """The commit of the code that runs, and whether files of it were changed since."""
+    """The commit of the code that runs, with a word if files of it were changed since."""
     here = Path(__file__).parents[2]
     commit = _git(here, "rev-parse", "--short=10", "HEAD")
     if commit is None:
         return {}
     changes = _git(here, "status", "--porcelain", "--untracked-files=no", "--", ".")
-    return {"commit": commit, "changed": bool(changes)}
+    return {"commit": f"{commit} with changes" if changes else commit}
 
 
 def _git(folder: Path, *words: str) -> str | None:
@@ -141,8 +141,4 @@ def read_record(path: Path) -> Run:
 
 def read_records(folder: Path) -> list[Run]:
     """Every record in a directory, by name."""
-    return [read_record(path) for path in sorted(folder.glob("*.jsonl"), key=_natural)]
-
-
-def _natural(path: Path) -> tuple[int, str]:
-    return len(path.stem), path.stem
+    return [read_record(path) for path in sorted(folder.glob("*.jsonl"))]

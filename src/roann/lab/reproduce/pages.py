@@ -5,39 +5,61 @@ Nothing here looks at a run directory, a clock or the machine: the same records 
 
 from __future__ import annotations
 
+import json
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from roann.lab.checkpoint import replace_file
 from roann.lab.report import Run, render
-from roann.lab.reproduce.bounds import FILE
+from roann.lab.reproduce.bounds import FILE as STUDY
+from roann.lab.reproduce.chapters import CHAPTERS
 from roann.lab.reproduce.collect import read_records
+from roann.lab.reproduce.digit import FILE as DIGIT
+from roann.lab.reproduce.digit import digit_exhibits
 from roann.lab.reproduce.exhibits import bounds_exhibits, read_study
 from roann.lab.reproduce.plan import FIGURES, Scale
+from roann.lab.reproduce.reading import arms_of
+from roann.lab.reproduce.studies import OURS, bounds
+from roann.lab.reproduce.tables import wall
+from roann.lab.reproduce.verdicts import Book, Verdict, verdicts
 
+BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
 _TITLES: dict[Scale, str] = {
     "full": "The paper, run again",
     "quick": "A quick look: shorter sequences, shorter trainings, one seed; not the paper's",
 }
+_log = logging.getLogger(__name__)
 
 
 def read_results(results: Path) -> dict[str, list[Run]]:
     """The records of every figure that has some, in the order of the plan."""
     found = {name: read_records(results / name) for name in FIGURES}
-    return {name: runs for name, runs in found.items() if runs}
+    return {name: _ordered(runs, name) for name, runs in found.items() if runs}
 
 
-def write_results(results: Path, scale: Scale) -> Path | None:
+def _ordered(runs: list[Run], figure: str) -> list[Run]:
+    """Runs in the order of the plan's arms; the longest name that fits is a run's arm."""
+    titles = [arm.title for arm in FIGURES[figure].arms]
+
+    def place(run: Run) -> tuple[int, int, str]:
+        fits = [title for title in titles if run.name.startswith(f"{title}-")]
+        arm = max(fits, key=len, default="")
+        return titles.index(arm) if arm else len(titles), run.seed, run.name
+
+    return sorted(runs, key=place)
+
+
+def write_report(results: Path, scale: Scale) -> Path | None:
     """Write `report.html` beside the records; None if there are no records."""
     runs = [_placed(run, name) for name, runs in read_results(results).items() for run in runs]
-    extra = bounds_exhibits(read_study(results / "bounds" / FILE))
+    extra = digit_exhibits(results / "fig4" / DIGIT)
+    extra += bounds_exhibits(read_study(results / "bounds" / STUDY))
     if not runs and not extra:
         return None
-    page = render(runs, title=_TITLES[scale], extra=extra).encode()
-    out = results / "report.html"
-    if not out.exists() or out.read_bytes() != page:
-        replace_file(out, page)
-    return out
+    return _written(results / "report.html", render(runs, title=_TITLES[scale], extra=extra))
 
 
 def _placed(run: Run, figure: str) -> Run:
@@ -47,6 +69,99 @@ def _placed(run: Run, figure: str) -> Run:
     return replace(run, config=config)
 
 
-def write_pages(results: Path) -> list[Path]:
-    """Write the two pages of text; returns what was written."""
-    return []
+def write_pages(results: Path, page: Path, readme: Path) -> list[Path]:
+    """Write the page of the reproduction, and the table between the marks in the README.
+
+    Args:
+        results: the records.
+        page: `docs/reproduction.md`.
+        readme: `README.md`; without the marks it is left alone, with a warning.
+
+    Returns:
+        What was written.
+    """
+    runs = read_results(results)
+    book = {name: arms_of(records) for name, records in runs.items()}
+    study = read_study(results / "bounds" / STUDY)
+    judged = verdicts(book, study)
+    page.parent.mkdir(parents=True, exist_ok=True)
+    made = [_written(page, reproduction(runs, book, study, judged))]
+    text = readme.read_text(encoding="utf-8") if readme.is_file() else ""
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        _log.warning("%s has no %s … %s; its table is not written.", readme, BEGIN, END)
+        return made
+    body = "\n".join(["", "", *_verdict_table(judged), *_cost(runs, study)])
+    return [*made, _written(readme, before + begin + body + end + after)]
+
+
+def reproduction(
+    runs: Mapping[str, Sequence[Run]],
+    book: Book,
+    study: Sequence[Mapping[str, Any]],
+    judged: Sequence[Verdict],
+) -> str:
+    """The text of `docs/reproduction.md`."""
+    lines = [
+        "# The paper, run again",
+        "",
+        "This page is written by `roann reproduce pages` from the records in `results/`, and "
+        "by nothing else: every number, and every sentence that depends on one. "
+        "`roann reproduce all --scale full --jobs 2` makes the records again from nothing; "
+        "the figures are in `results/report.html`.",
+        "",
+        "A run is *lost* if it diverged, or ended with less than a tenth of the way from guessing "
+        "to perfect. *Best* is over all evaluations of a run, as papers count. All seeds are "
+        "shown.",
+        "",
+        *_cost(runs, study),
+        "## Claim by claim",
+        "",
+        *_verdict_table(judged),
+    ]
+    for name, (heading, write) in {**CHAPTERS, **OURS}.items():
+        if name in book:
+            lines += [f"## {heading}", "", *write(book[name], book)]
+    if study:
+        lines += ["## The theorems, measured", "", *bounds(study)]
+    return "\n".join([*lines, *_environments(runs)]).rstrip() + "\n"
+
+
+def _verdict_table(judged: Sequence[Verdict]) -> list[str]:
+    lines = ["| | the paper | here | |", "|---|---|---|---|"]
+    lines += [f"| {v.place} | {v.claim} | {v.ours} | {v.word} |" for v in judged]
+    return [*lines, ""]
+
+
+def _cost(runs: Mapping[str, Sequence[Run]], study: Sequence[Mapping[str, Any]]) -> list[str]:
+    every = [run for group in runs.values() for run in group]
+    seconds = sum(run.seconds for run in every)
+    seconds += sum(line.get("seconds", 0.0) for line in study)
+    words = f"Cost: {len(every):,} runs, {wall(seconds)} of one core in all"
+    parts = [f"{FIGURES[name].title} {wall(sum(r.seconds for r in g))}" for name, g in runs.items()]
+    return [words + (f" ({'; '.join(parts)})." if parts else "."), ""]
+
+
+def _environments(runs: Mapping[str, Sequence[Run]]) -> list[str]:
+    """Where and with what the runs were made, each environment once."""
+    counted: dict[str, int] = {}
+    for group in runs.values():
+        for run in group:
+            key = json.dumps(run.env, sort_keys=True)
+            counted[key] = counted.get(key, 0) + 1
+    lines = ["## Where it was run", ""] if counted else []
+    for key, count in counted.items():
+        facts = ", ".join(
+            f"{name.replace('_', ' ')} {value}" for name, value in json.loads(key).items()
+        )
+        lines.append(f"- {count} runs: {facts}")
+    return lines
+
+
+def _written(path: Path, text: str) -> Path:
+    """The file, replaced whole, or left alone if it says this already."""
+    data = text.encode()
+    if not path.exists() or path.read_bytes() != data:
+        replace_file(path, data)
+    return path

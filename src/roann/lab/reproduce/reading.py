@@ -1,0 +1,160 @@
+"""What a record says: best and last scores, when a goal was met, what a probe saw."""
+
+from __future__ import annotations
+
+import math
+import re
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+from roann.lab import records
+from roann.lab.report import Run
+
+Better = Literal["lower", "higher"]
+LOST = 0.1
+"""A run is lost if it ends with less than this of the way from guessing to perfect."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One run, read.
+
+    Attributes:
+        run: its record.
+    """
+
+    run: Run
+
+    @property
+    def primary(self) -> str:
+        """The score people look at."""
+        return str(self.run.facts["primary"])
+
+    @property
+    def better(self) -> Better:
+        """Which way it should go."""
+        return "higher" if self.run.facts["better"] == "higher" else "lower"
+
+    @property
+    def trivial(self) -> Mapping[str, float]:
+        """Scores of a model that learnt nothing."""
+        found: Mapping[str, float] = self.run.facts["trivial"]
+        return found
+
+    @cached_property
+    def _summary(self) -> dict[str, Any]:
+        return records.summary(self.run.records, self.primary, self.better)
+
+    @property
+    def set(self) -> str | None:
+        """The evaluation set shown: the test set, if there is one."""
+        final = self._summary["final"]
+        return "test" if "test" in final else next(iter(final), None)
+
+    def score(self, when: Literal["best", "final", "selected"]) -> float | None:
+        """The primary score at the best or last evaluation, or where validation selects."""
+        if when == "final" and self.run.status == "diverged":
+            return None
+        value = self._summary[when].get(self.set, {}).get(self.primary)
+        return None if value is None else float(value)
+
+    @property
+    def validated(self) -> bool:
+        """Whether there is a validation set to select by."""
+        return "validation" in self._summary["final"]
+
+    def curve(self, score: str) -> list[tuple[int, float]]:
+        """(step, value) of a score at every evaluation of the set shown."""
+        return [
+            (line["step"], float(line[score]))
+            for line in self.run.records
+            if line["kind"] == "eval"
+            and line["set"] == self.set
+            and isinstance(line.get(score), int | float)
+        ]
+
+    def first(self, score: str, limit: float, better: Better) -> int | None:
+        """The first evaluation at which a score is as good as `limit`."""
+        for step, value in self.curve(score):
+            if value <= limit if better == "lower" else value >= limit:
+                return step
+        return None
+
+    def progress(self, value: float) -> float:
+        """How much of the way from guessing (0) to perfect (1) a primary score is."""
+        trivial, perfect = self.trivial[self.primary], 1.0 if self.better == "higher" else 0.0
+        return (value - trivial) / (perfect - trivial)
+
+    @property
+    def lost(self) -> bool:
+        """Whether the run diverged or ended at guessing; an unfinished run is not judged."""
+        last = self.score("final")
+        if self.run.status == "diverged":
+            return True
+        return self.run.status == "finished" and last is not None and self.progress(last) < LOST
+
+    @property
+    def epochs(self) -> float:
+        """Passes over the data so far."""
+        return max((float(line.get("epoch") or 0) for line in self.run.records), default=0.0)
+
+    @property
+    def training_seconds(self) -> float:
+        """Wall time until the last update that was recorded: without a probe at the end."""
+        times = [line["seconds"] for line in self.run.records if line["kind"] == "train"]
+        return float(times[-1]) if times else self.run.seconds
+
+    @property
+    def probes(self) -> list[dict[str, Any]]:
+        """Its probes, by step."""
+        return [line for line in self.run.records if line["kind"] == "probe"]
+
+    def norm_W_after(self, step: int) -> float | None:
+        """‖W‖ after so many updates, if a probe was there."""
+        for probe in self.probes:
+            if probe["step"] == step and isinstance(probe.get("norm_W"), float):
+                return float(probe["norm_W"])
+        return None
+
+    def norm_W(self, upto: int | None = None) -> float | None:
+        """The largest ‖W‖ that a probe saw until a step."""
+        norms = [
+            probe["norm_W"]
+            for probe in self.probes
+            if isinstance(probe.get("norm_W"), float) and (upto is None or probe["step"] <= upto)
+        ]
+        return max(norms, default=None)
+
+
+def spread(probe: Mapping[str, Any]) -> tuple[float, float] | None:
+    """The smallest and largest ln σ of a probe; JSON has no −∞, and says null."""
+    sigma = probe.get("sigma")
+    if not sigma:
+        return None
+    values = [-math.inf if value is None else float(value) for value in sigma]
+    return min(values), max(values)
+
+
+def arms_of(runs: Iterable[Run]) -> dict[str, list[Reading]]:
+    """Readings by arm, which is a run's name without its seed."""
+    arms: dict[str, list[Reading]] = {}
+    for run in runs:
+        arms.setdefault(re.sub(r"-s\d+$", "", run.name), []).append(Reading(run))
+    return {name: sorted(arm, key=lambda r: r.run.seed) for name, arm in arms.items()}
+
+
+def best_of(arm: Sequence[Reading], when: Literal["best", "final", "selected"]) -> float | None:
+    """The best score of any seed."""
+    values = [value for r in arm if (value := r.score(when)) is not None]
+    return (max if arm[0].better == "higher" else min)(values) if values else None
+
+
+def median_of(arm: Sequence[Reading], when: Literal["best", "final", "selected"]) -> float | None:
+    """The median over seeds; a run without such a score counts as the worst of all."""
+    worst = -math.inf if arm[0].better == "higher" else math.inf
+    scores = [r.score(when) for r in arm]
+    middle = statistics.median([worst if value is None else value for value in scores])
+    return middle if math.isfinite(middle) else None
