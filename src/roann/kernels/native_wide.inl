@@ -127,9 +127,9 @@ static void forward_wide(Sweep& s, int64_t t, int64_t m) {
     const int64_t shares = panels(p) * tiles(m) * blocks(s.K), rows_step = s.row_step * p.N;
     if (m && t + 1 < p.T) {
         const int64_t at = offset(s, t + 1, 0);
-        call_ahead(s, 0, (const real*)p.states + at, rows_step, m, shares, true);
+        call_ahead(s, 0, (const real*)p.states + at, rows_step, s.rows, shares, true);
         if (p.slopes == REAL_SLOPES)
-            call_ahead(s, 1, (const real*)p.slope + at, rows_step, m, shares, true);
+            call_ahead(s, 1, (const real*)p.slope + at, rows_step, s.rows, shares, true);
     }
     if (p.filter != DENSE)
         for (int64_t l = 0; l < m; l++) turn(s, l, s.now + l * s.ld);
@@ -153,7 +153,7 @@ static void backward_wide(Sweep& s, int64_t t, int64_t m) {
     const int64_t shares = products * panels(p) * tiles(m) * blocks(p.N);
     if (m && t >= 2) {
         const int64_t at = offset(s, t - 2, 0);
-        call_ahead(s, 0, (const real*)p.a + at, rows_step, m, shares, true);
+        call_ahead(s, 0, (const real*)p.a + at, rows_step, s.rows, shares, true);
         if (p.slopes == REAL_SLOPES && p.slope != p.a)
             call_ahead(s, 1, (const real*)p.slope + at, rows_step, m, shares, false);
         if (p.g_states)
