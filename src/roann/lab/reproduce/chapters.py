@@ -329,9 +329,12 @@ def rho(arms: Arms, book: Book) -> list[str]:
             best = pick(scored, key=lambda value: scored[value])
             steps = first.run.config["train"]["length"]
             words = f"Best here: ρ = {best:.4g}; the paper's figure has {RHO[task]:.4g}."
+            above = [r for value, arm in grid.items() if value > best for r in arm]
             if abs(best / RHO[task] - 1) > 1e-6:
-                words += f" The order is that after {steps:,} steps at this length, two seeds each:"
-                words += " a larger ρ learns faster, until W has too much say and runs are lost."
+                words += f" The order is that after {steps:,} steps on a short task;"
+                words += (
+                    f" {sum(r.lost for r in above)} of {len(above)} runs at a larger ρ are lost."
+                )
             lines += [words, ""]
     return lines
 

@@ -222,8 +222,12 @@ def experiments(
         only: patterns (with * and ?); runs of whose names no part matches any are left out.
     """
     found: dict[str, Experiment] = {}
+    seen: set[str] = set()  # arms that differ in length alone may be one when shortened
     for arm in FIGURES[figure].arms:
         for name, experiment in _runs(arm, scale, folder):
+            if experiment.digest() in seen:
+                continue
+            seen.add(experiment.digest())
             if not only or any(fnmatch.fnmatchcase(name, f"*{word}*") for word in only):
                 found[name] = experiment
     return found

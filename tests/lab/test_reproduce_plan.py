@@ -1,0 +1,114 @@
+"""Every figure's runs are valid, named once, and at full scale the paper's."""
+
+import math
+from pathlib import Path
+
+import pytest
+
+from roann.lab.config import RUN_ID, ConfigError
+from roann.lab.models import build_model
+from roann.lab.reproduce import league, plan
+from roann.lab.tasks import TASKS
+
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
+
+
+@pytest.mark.parametrize("scale", ["quick", "full"])
+@pytest.mark.parametrize("figure", plan.FIGURES)
+def test_every_run_is_valid_and_has_a_name_of_its_own(figure, scale):
+    cells = plan.experiments(figure, scale, EXPERIMENTS)
+    assert cells
+    assert all(RUN_ID.fullmatch(name) for name in cells)
+    digests = {cell.digest() for cell in cells.values()}
+    assert len(digests) == len(cells)  # no run is done twice
+
+
+def test_every_experiment_file_is_used():
+    used = {arm.file for figure in plan.FIGURES.values() for arm in figure.arms}
+    assert {path.stem for path in EXPERIMENTS.glob("*.toml")} <= used
+
+
+@pytest.mark.parametrize("figure", plan.FIGURES)
+def test_quick_is_never_more_than_full(figure):
+    full = plan.experiments(figure, "full", EXPERIMENTS)
+    for name, cell in plan.experiments(figure, "quick", EXPERIMENTS).items():
+        assert cell.train.seed == 0
+        assert cell.train.length <= full[name].train.length
+        for size in ("lag", "length"):
+            assert getattr(cell.task, size, 0) <= getattr(full[name].task, size, 0)
+
+
+def full(figure):
+    return plan.experiments(figure, "full", EXPERIMENTS)
+
+
+@pytest.mark.parametrize("lag", [400, 2000, 10000])
+def test_copying_is_the_papers(lag):
+    cell = full("fig2")[f"copying-{lag}-s0"]
+    assert (cell.task.lag, cell.task.symbols, cell.task.batch_size) == (lag, 10, 128)
+    assert (cell.model.hidden_size, cell.model.rho, cell.model.filter) == (190, 3.0, "qr")
+    assert (cell.train.optimizer, cell.train.lr, cell.train.warmup) == ("adam", 0.5, 0)
+    assert cell.train.clip_norm is None
+
+
+@pytest.mark.parametrize(("length", "seeds"), [(200, 5), (1000, 5), (5000, 3)])
+def test_adding_is_the_papers(length, seeds):
+    cells = {n: c for n, c in full("fig3").items() if n.startswith(f"adding-{length}-s")}
+    assert sorted(c.train.seed for c in cells.values()) == list(range(seeds))
+    cell = cells[f"adding-{length}-s0"]
+    assert (cell.task.length, cell.task.batch_size) == (length, 50)
+    assert math.isclose(cell.model.rho, 1 / 200)
+    assert (cell.model.hidden_size, cell.train.lr, cell.train.eval_every) == (128, 0.5, 100)
+
+
+@pytest.mark.parametrize("size", [178, 256, 512])
+def test_psmnist_is_the_papers(size):
+    cell = full("table1")[f"psmnist-{size}-s0"]
+    assert (cell.model.hidden_size, cell.model.rho, cell.task.split) == (size, 0.5, "paper")
+    assert (cell.train.unit, cell.train.length, cell.train.lr) == ("epoch", 20, 0.1)
+    assert cell.train.schedule == ((10, 0.1),)
+
+
+def test_the_ablation_changes_the_filter_and_the_identitys_rate_alone():
+    cells = full("fig6")
+    for task, rate in (("copying", 0.5), ("adding", 0.5), ("psmnist", 0.1)):
+        roa, eye = (cells[f"ablation-{task}-{O}-s1"].tables() for O in ("qr", "identity"))
+        assert (roa["model"].pop("filter"), eye["model"].pop("filter")) == ("qr", "identity")
+        assert roa["train"].pop("lr") == rate
+        assert math.isclose(eye["train"].pop("lr"), rate / 10)
+        assert roa == eye
+    assert cells["ablation-adding-qr-s0"].model.nonlinearity == "tanh"
+
+
+def test_the_rho_grid_is_the_papers():
+    grid = sorted({cell.model.rho for cell in full("rho").values()})
+    paper = [1 / 300, 1 / 200, 1 / 100, 1 / 50, 1 / 10, 1 / 2, 1, 2, 3, 5, 10, 50]
+    assert grid == pytest.approx(paper)
+
+
+def test_only_selects_by_part_of_a_name_or_pattern():
+    chosen = plan.experiments("fig2", "full", EXPERIMENTS, ["copying-400-s", "2000-rnn-s1"])
+    assert list(chosen) == [f"copying-400-s{k}" for k in range(5)] + ["copying-2000-rnn-s1"]
+    assert list(plan.experiments("fig2", "full", EXPERIMENTS, ["copying-?00-s3"])) == [
+        "copying-400-s3"
+    ]
+
+
+def test_a_missing_experiment_names_the_cure(tmp_path):
+    with pytest.raises(ConfigError, match="checkout of the project"):
+        plan.experiments("fig1", "full", tmp_path)
+
+
+@pytest.mark.parametrize("task", ["adding", "copying"])
+def test_the_league_is_of_equals(task):
+    wanted = {"adding": 16_897, "copying": 18_953}[task]  # a roaRNN of 128 neurons
+    demand = TASKS[task].build(TASKS[task].config())
+    files = {"adding": "league-adding-200", "copying": "league-copying-100"}
+    cells = plan.experiments("league", "full", EXPERIMENTS, [files[task]])
+    for name in league.systems():
+        cell = cells[f"{files[task]}-{name}-s0"]
+        assert cell.model_name == name
+        assert cell.train.max_seconds is not None
+        count = build_model(name, cell.model, demand, 0).effective_parameters()
+        if name != "leaky-esn":  # it trains its readout alone
+            assert abs(count / wanted - 1) < 0.1, (name, count)
