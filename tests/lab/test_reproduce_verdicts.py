@@ -1,0 +1,202 @@
+"""Verdicts, and the sentences of the page, follow from records: invented ones, of known outcome."""
+
+import math
+
+import pytest
+
+from roann.lab.report import Run
+from roann.lab.reproduce import chapters, studies
+from roann.lab.reproduce.pages import reproduction
+from roann.lab.reproduce.reading import Reading, arms_of, best_of, median_of, spread
+from roann.lab.reproduce.verdicts import pairs, verdicts
+
+GOALS = {
+    "copying": ("recall_accuracy", "higher", {"recall_accuracy": 1 / 8, "cross_entropy": 0.05}),
+    "adding": ("mse", "lower", {"mse": 1 / 6}),
+    "psmnist": ("accuracy", "higher", {"accuracy": 0.1135}),
+    "double-moon": ("mse", "lower", {"mse": 1.0}),
+}
+
+
+def run(name, task, scores, status="finished", model=None, train=None, probes=(), every=100):
+    """A run whose primary score goes through `scores`, one evaluation each."""
+    primary, better, trivial = GOALS[task]
+    seed = int(name.rpartition("-s")[2])
+    facts = {"primary": primary, "better": better, "trivial": trivial, "parameters": 1234}
+    lines = [{"kind": "event", "event": "start", "step": 0, "seconds": 0.0, **facts}]
+    for k, score in enumerate(scores, 1):
+        values = {primary: score} if not isinstance(score, dict) else score
+        place = {"step": k * every, "epoch": float(k), "seconds": float(k)}
+        sets = ("test",) if task == "psmnist" else ("eval",)
+        lines += [{"kind": "eval", "set": s, **place, **values} for s in sets]
+        lines.append({"kind": "train", "loss": 0.1, "accuracy": 0.999, **place})
+    lines += [{"kind": "probe", "seconds": 0.0, **probe} for probe in probes]
+    config = {
+        "task": {"name": task},
+        "model": {"name": "roa-rnn", "filter": "qr", "hidden_size": 178, "rho": 1.0}
+        | (model or {}),
+        "train": {"seed": seed, "lr": 0.5, "length": 4000, "optimizer": "adam"} | (train or {}),
+    }
+    result = {"status": status, "steps": len(scores) * every, "seconds": 10.0}
+    return Run(name, config, "", lines, {"torch": "2"}, result if status != "unfinished" else {})
+
+
+def book_of(**figures):
+    return {figure: arms_of(runs) for figure, runs in figures.items()}
+
+
+def word(book, claim):
+    (found,) = [v for v in verdicts(book, []) if claim in v.claim]
+    return found.word
+
+
+def test_without_records_nothing_is_claimed():
+    assert {v.word for v in verdicts({}, [])} == {"not run"}
+
+
+def test_a_run_is_lost_if_it_ends_at_guessing_or_diverges():
+    assert Reading(run("a-s0", "copying", [0.9, 0.13])).lost
+    assert not Reading(run("a-s0", "copying", [0.13, 0.9])).lost
+    assert Reading(run("a-s0", "copying", [0.9], status="diverged")).lost
+    assert not Reading(run("a-s0", "copying", [0.13], status="unfinished")).lost
+    assert Reading(run("a-s0", "adding", [0.01, 1 / 6])).lost
+    assert Reading(run("a-s0", "adding", [0.01, 7.0])).lost  # worse than guessing
+
+
+def test_best_and_median_count_what_diverged_as_worst():
+    arm = [Reading(run(f"a-s{k}", "adding", [v])) for k, v in enumerate((0.1, 0.2))]
+    arm.append(Reading(run("a-s2", "adding", [0.001], status="diverged")))
+    assert best_of(arm, "best") == 0.001
+    assert best_of(arm, "final") == 0.1
+    assert median_of(arm, "final") == 0.2
+    assert median_of(arm[2:], "final") is None
+
+
+def test_the_first_step_at_a_goal_and_the_way_to_it():
+    reading = Reading(run("a-s0", "copying", [0.2, 0.995, 0.3, 1.0]))
+    assert reading.first("recall_accuracy", 0.99, "higher") == 200
+    assert reading.first("recall_accuracy", 1.01, "higher") is None
+    assert reading.progress(1.0) == 1.0
+    assert reading.progress(1 / 8) == 0.0
+
+
+def test_copying_is_reproduced_in_part_if_a_seed_is_lost():
+    good = [run(f"copying-400-s{k}", "copying", [0.5, 1.0]) for k in range(2)]
+    lost = run("copying-400-s2", "copying", [0.5, 0.125])
+    assert word(book_of(fig2=good), "copying, L = 400") == "reproduced"
+    assert word(book_of(fig2=[*good, lost]), "copying, L = 400") == "in part"
+    assert word(book_of(fig2=[lost]), "copying, L = 400") == "not reproduced"
+
+
+def test_long_copying_is_judged_by_cross_entropy_within_500_steps():
+    early = [{"recall_accuracy": 0.2, "cross_entropy": 0.06}, {"cross_entropy": 0.049}]
+    late = [{"recall_accuracy": 0.2, "cross_entropy": 0.06}] * 6 + early
+    claim = "L = 10,000"
+    assert word(book_of(fig2=[run("copying-10000-s0", "copying", early)]), claim) == "reproduced"
+    assert word(book_of(fig2=[run("copying-10000-s0", "copying", late)]), claim) == "not reproduced"
+
+
+@pytest.mark.parametrize(
+    ("best", "epochs", "expected"),
+    [(0.9724, 20, "reproduced"), (0.96, 20, "not reproduced"), (0.96, 5, "in part")],
+)
+def test_psmnist_is_judged_by_best_test_accuracy(best, epochs, expected):
+    runs = [run("psmnist-178-s0", "psmnist", [0.9] * (epochs - 1) + [best])]
+    assert word(book_of(table1=runs), "N = 178") == expected
+
+
+def test_adding_needs_every_seed():
+    runs = [run("adding-200-s0", "adding", [0.1, 0.009]), run("adding-200-s1", "adding", [0.1])]
+    assert word(book_of(fig3=runs[:1]), "T = 200") == "reproduced"
+    assert word(book_of(fig3=runs), "T = 200") == "in part"
+
+
+def test_the_deep_plain_network_must_fail():
+    roa = run("double-moon-roa-50-s0", "double-moon", [0.01])
+    plain = run("double-moon-vanilla-50-s0", "double-moon", [0.9])
+    solved = run("double-moon-vanilla-50-s0", "double-moon", [0.01])
+    assert word(book_of(fig1=[roa, plain]), "50 layers") == "reproduced"
+    assert word(book_of(fig1=[roa, solved]), "50 layers") == "not reproduced"
+
+
+def test_pairs_are_of_one_seed():
+    roa = [Reading(run(f"a-s{k}", "adding", [v])) for k, v in enumerate((0.1, 0.3, 0.1))]
+    eye = [Reading(run(f"b-s{k}", "adding", [0.2])) for k in range(2)]
+    assert pairs(roa, eye) == (1, 2)
+
+
+def test_the_bounds_are_in_part_because_of_the_lower_end():
+    spectrum = {"kind": "spectrum", "maps": 10, "finite": {"inside": True}}
+    worst = {"kind": "worst-case", "sigma": [-5.0], "paper": -4.0}
+    assert verdicts({}, [spectrum])[-1].word == "reproduced"
+    assert verdicts({}, [spectrum, worst])[-1].word == "in part"
+    outside = spectrum | {"finite": {"inside": False}}
+    assert verdicts({}, [outside])[-1].word == "not reproduced"
+
+
+def probe(step, norm):
+    return {"step": step, "norm_W": norm, "sigma": [1.0, None]}
+
+
+def test_a_null_singular_value_is_zero():
+    assert spread(probe(0, 1.0)) == (-math.inf, 1.0)
+    assert spread({"step": 0}) is None
+
+
+def test_lost_seeds_are_told_apart_by_early_growth_only_if_they_are():
+    def arms(norm):
+        kept = run("copying-400-s0", "copying", [1.0], probes=[probe(0, 27.0), probe(50, 100.0)])
+        lost = run("copying-400-s1", "copying", [0.9, 0.125],
+                   probes=[probe(0, 27.0), probe(50, norm)])  # fmt: skip
+        return arms_of([kept, lost])
+
+    far = "\n".join(chapters.collapse(arms(400.0)))
+    assert "coherent, nearly rank-one" in far
+    assert "‖W‖ starts at 27. Within 50 updates it is 400 in the lost runs and 100" in far
+    assert "`copying-400-s1` had learnt and fell back after step 100." in far
+    near = "\n".join(chapters.collapse(arms(101.0)))
+    assert "does not tell them apart" in near
+    kept = {"copying-400": arms(1.0)["copying-400"][:1]}
+    assert chapters.collapse(kept) == ["No seed is lost here.", ""]
+
+
+def test_learning_rates_name_the_best_and_the_one_used():
+    search = arms_of(
+        run(f"double-moon-roa-50-lr-{lr:g}-s0", "double-moon", [error], train={"lr": lr})
+        for lr, error in ((0.1, 0.5), (0.5, 0.01), (2.0, 0.2))
+    )
+    used = arms_of([run("double-moon-roa-50-s0", "double-moon", [0.01], train={"lr": 0.5})])
+    text = "\n".join(chapters.learning_rates(search, used))
+    assert "| `double-moon-roa-50` | 0.1: 0.5; 0.5: 0.01; 2: 0.2 | 0.5 | 0.5 |" in text
+
+
+def test_psmnist_below_the_paper_says_what_is_missing():
+    runs = [run("psmnist-178-s0", "psmnist", [0.9] * 19 + [0.96])]
+    text = "\n".join(chapters.psmnist(arms_of(runs), {}))
+    assert "stays 1.24 points below the paper" in text
+    assert "generalisation, not training" in text
+    assert "no run here reaches that, the best has 90.00 %" in text
+    reached = [run("psmnist-178-s0", "psmnist", [0.95] * 19 + [0.98])]
+    text = "\n".join(chapters.psmnist(arms_of(reached), {}))
+    assert "points below" not in text
+    assert "no run here" not in text
+
+
+def test_stability_is_compared_over_the_same_seeds():
+    base = [run(f"copying-400-s{k}", "copying", [v]) for k, v in enumerate((1.0, 0.125, 0.125))]
+    warm = [run(f"copying-400-warmup-s{k}", "copying", [1.0]) for k in range(2)]
+    book = book_of(fig2=base, stable=warm)
+    text = "\n".join(studies.stability(book["stable"], book))
+    assert "`copying-400-warmup`: 0 of 2 lost; 1 of the same seeds without the change." in text
+
+
+def test_the_page_has_a_chapter_for_what_was_run_and_the_cost():
+    runs = {"fig3": [run(f"adding-200-s{k}", "adding", [0.1, 0.009]) for k in range(2)]}
+    book = {name: arms_of(group) for name, group in runs.items()}
+    text = reproduction(runs, book, [], verdicts(book, []))
+    assert "## Fig. 3: the adding problem" in text
+    assert "## Fig. 2" not in text
+    assert "Cost: 2 runs, 20 s of one core in all (Fig. 3 20 s)." in text
+    assert "| `adding-200` | 200 | 200 |" in text
+    assert "- 2 runs: torch 2" in text
+    assert text == reproduction(runs, book, [], verdicts(book, []))
