@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
+import torch
 from torch import Tensor
 
-from roann import RoaFNN, RoaRNN
+from roann import RoaFNN, RoaRNN, multiscale
 from roann.filters import FILTERS, make
 from roann.functional import BACKENDS
 from roann.kernels.activations import ACTIVATIONS
@@ -21,6 +22,7 @@ FilterName = Literal["qr", "haar", "permutation", "identity", "cycle", "rotation
 Init = Literal["normal", "scaled_normal", "uniform", "orthogonal"]
 Backend = Literal["auto", "reference", "fused", "native"]
 Memory = Literal["store", "checkpoint", "reversible"]
+RhoVector = Literal["equal", "multiscale"]
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,12 @@ class EyeRnnConfig:
         init: how W, W_i and b are drawn; "normal" is the paper's.
         backend: which kernel computes it.
         memory: what the backward pass is given.
+        rho_vector: none for one α; "equal" for one per neuron, all ρ / horizon at first;
+            "multiscale" for α = 1 / h with h evenly spaced in its logarithm around horizon / ρ.
+        spread: the longest h of "multiscale" over the middle one, and the middle one over the
+            shortest, which is at least 2 steps; 10 if not given.
+        learn_rho: none for a fixed α; else α is learned, and this is the factor on its learning
+            rate: what suits the weights is far too large for the logit of α.
     """
 
     hidden_size: int = 128
@@ -44,6 +52,9 @@ class EyeRnnConfig:
     init: Init = "normal"
     backend: Backend = "auto"
     memory: Memory = "store"
+    rho_vector: RhoVector | None = None
+    spread: float | None = None
+    learn_rho: float | None = None
 
     def __post_init__(self) -> None:
         limits.whole("hidden_size", self.hidden_size, 1, limits.WIDTH)
@@ -54,6 +65,14 @@ class EyeRnnConfig:
         limits.choice("init", self.init, INITS)
         limits.choice("backend", self.backend, BACKENDS)
         limits.choice("memory", self.memory, MEMORIES)
+        if self.rho_vector is not None:
+            limits.choice("rho_vector", self.rho_vector, ("equal", "multiscale"))
+        if self.spread is not None:
+            limits.real("spread", self.spread, 1, 1e6)
+            if self.rho_vector != "multiscale":
+                limits.fail("spread", "nothing without rho_vector = 'multiscale'", self.spread)
+        if self.learn_rho is not None:
+            limits.real("learn_rho", self.learn_rho, 1e-9, 1e3)
 
 
 @dataclass(frozen=True)
@@ -114,13 +133,15 @@ class RoaSystem(SequenceSystem):
 
     Args:
         rnn: the layer.
+        rho_rate: the factor on the learning rate of a learned α.
     """
 
     head_init: ClassVar[HeadInit] = "normal"
 
-    def __init__(self, rnn: RoaRNN) -> None:
+    def __init__(self, rnn: RoaRNN, rho_rate: float = 1.0) -> None:
         super().__init__()
         self.rnn = rnn
+        self.rho_rate = rho_rate
         self.input_size = rnn.input_size
         self.state_size = self.output_size = rnn.hidden_size
 
@@ -138,6 +159,11 @@ class RoaSystem(SequenceSystem):
     def step(self, x: Tensor, u: Tensor) -> Tensor:
         """One step."""
         return self.rnn.step(x, u)
+
+    def learning_rate_scales(self) -> dict[str, float]:
+        """`rho_rate`, for the logits of a learned α."""
+        names = [name for name, _ in self.named_parameters() if ".alpha_logit" in name]
+        return dict.fromkeys(names, self.rho_rate)
 
 
 class RoaDepth(Model):
@@ -172,19 +198,30 @@ def _over_time(
 ) -> RoaSystem:
     # O has its own stream: whatever it draws, W, W_i and b of a seed stay the same.
     O = make(filter, config.hidden_size, generator=streams("filter"))
+    horizon = demand.horizon if config.horizon is None else config.horizon
     rnn = RoaRNN(
         demand.input_size,
         config.hidden_size,
         nonlinearity=config.nonlinearity,
-        rho=config.rho,
-        horizon=demand.horizon if config.horizon is None else config.horizon,
+        **_mixing(config, horizon),
+        learn_rho=config.learn_rho is not None,
         filter=O,
         init=config.init,
         generator=streams("weights"),
         backend=config.backend,
         memory=config.memory,
     )
-    return RoaSystem(rnn)
+    return RoaSystem(rnn, 1.0 if config.learn_rho is None else config.learn_rho)
+
+
+def _mixing(config: EyeRnnConfig, horizon: int | None) -> dict[str, Any]:
+    """`rho` and `horizon`, or `alpha`, as `RoaRNN` takes them."""
+    if config.rho_vector == "multiscale" and horizon is not None:
+        middle, spread = horizon / config.rho, 10.0 if config.spread is None else config.spread
+        shortest = max(2.0, middle / spread)
+        return {"alpha": multiscale(config.hidden_size, shortest, middle * spread)}
+    rho = torch.full((config.hidden_size,), config.rho) if config.rho_vector else config.rho
+    return {"rho": rho, "horizon": horizon}
 
 
 def roa_fnn(config: RoaFnnConfig, demand: Demand, streams: Streams) -> RoaDepth:

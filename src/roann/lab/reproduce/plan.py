@@ -71,6 +71,19 @@ def _rates(file: str, rates: Iterable[float]) -> Iterator[Arm]:
         yield Arm(file, 2, {"train.lr": lr, "train.probe_at": []}, f"{file}-lr-{lr:g}")
 
 
+def _kinds(file: str, seeds: int) -> Iterator[Arm]:
+    """One arm per kind of ρ: a number or a vector, fixed or learned."""
+    learned = {"model.learn_rho": 0.04}
+    for name, change in (
+        ("scalar", {}),
+        ("learned", learned),
+        ("learned-vector", {"model.rho_vector": "equal", **learned}),
+        ("multiscale", {"model.rho_vector": "multiscale"}),
+        ("learned-multiscale", {"model.rho_vector": "multiscale", **learned}),
+    ):
+        yield Arm(file, seeds, change, f"{file}-{name}")
+
+
 def _league(*files: str) -> Iterator[Arm]:
     for file in files:
         for name in league.systems():
@@ -157,6 +170,14 @@ FIGURES: dict[str, Figure] = {
         ),
     ),
     "rho": Figure("the ρ grid", (Arm("rho-adding", 2), Arm("rho-copying", 2))),
+    "rho-kinds": Figure(
+        "ρ as a vector, and learned",
+        (
+            *_kinds("rho-kinds-adding", 2),
+            *_kinds("rho-kinds-copying", 2),
+            *_kinds("rho-kinds-psmnist", 1),
+        ),
+    ),
     "stable": Figure(
         "what makes it stable",
         (
@@ -204,6 +225,9 @@ _BRIEF: dict[str, dict[str, Any]] = {
         "train.length": 200,
         "train.probe_at": [],
     },
+    "rho-kinds-adding": {"task.length": 50, "train.length": 500},
+    "rho-kinds-copying": {"task.lag": 40, "model.hidden_size": 64, "train.length": 200},
+    "rho-kinds-psmnist": {"model.hidden_size": 48, "train.length": 1},
     "league-adding-200": {"task.length": 50, "train.max_seconds": 3.0},
     "league-copying-100": {"task.lag": 20, "train.max_seconds": 3.0},
     "league-adding-1000": {"task.length": 100, "train.max_seconds": 3.0},
