@@ -43,6 +43,17 @@ def stability(arms: Arms, book: Book) -> list[str]:
 _BASES = ("copying-400", "copying-2000")
 
 
+def rho_kinds(arms: Arms, book: Book) -> list[str]:
+    """ρ as a number or a vector, fixed or learned."""
+    return [
+        "One ρ for all neurons as in the paper, one per neuron, scales spread over two decades, "
+        "and each of them learned. The seeds are the same in all arms, and so are their W, W_i, "
+        "b and O.",
+        "",
+        *arms_table(dict(arms)),
+    ]
+
+
 def league(arms: Arms, book: Book) -> list[str]:
     """Every system on three tasks."""
     lines = [
@@ -192,6 +203,7 @@ def _first_order(study: Study) -> list[str]:
 
 OURS: dict[str, tuple[str, Callable[[Arms, Book], list[str]]]] = {
     "stable": ("Not in the paper: what makes it stable", stability),
+    "rho-kinds": ("Not in the paper: ρ as a vector, and learned", rho_kinds),
     "league": ("Not in the paper: the league", league),
 }
 """By study of ours, its heading and what writes it."""
