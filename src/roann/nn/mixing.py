@@ -115,8 +115,8 @@ def multiscale(features: int, shortest: float, longest: float) -> Tensor:
     .. math:: \alpha_i = 1 / h_i, \quad
         h_i = \mathrm{shortest}^{1 - i/(N-1)}\, \mathrm{longest}^{i/(N-1)}
 
-    Pass it as `alpha`. A filter that mixes all neurons averages their rates: see "Vector ρ" in the
-    documentation, and prefer "rotations" or "identity".
+    Pass it as `alpha`. A filter that mixes all neurons averages the rates at which they forget, not
+    the strengths with which they take in: see "Vector ρ" in the documentation.
 
     Args:
         features: N.
@@ -128,7 +128,7 @@ def multiscale(features: int, shortest: float, longest: float) -> Tensor:
     Example:
         >>> multiscale(3, 10, 1000)
         tensor([0.1000, 0.0100, 0.0010])
-        >>> rnn = roann.RoaRNN(2, 64, alpha=multiscale(64, 10, 1000), filter="rotations")
+        >>> rnn = roann.RoaRNN(2, 64, alpha=multiscale(64, 10, 1000), learn_rho=True)
 
     Reference: the open question on a vector ρ in the conclusion of the paper.
     """

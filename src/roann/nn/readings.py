@@ -39,7 +39,7 @@ As Δt_k → 0 each reading becomes a differential equation, which a solver can 
     isometric   ẋ = (log O) x/Δt + (φ − x)/τ
 
 The first forgets: its linear part multiplies an eigenvector of O by exp(((1−α)e^(iθ) − 1) t/Δt), of
-modulus e^(−(1−cos θ)) after one Δt. The discrete layer is the Euler step of this equation at
+modulus e^(−(1−(1−α)cos θ)) after one Δt. The discrete layer is the Euler step of this equation at
 one Δt, where the step lands on the circle, and no approximation of its solution. The second does
 not: its linear part is e^(−t/τ) O^(t/Δt).
 """
