@@ -116,7 +116,9 @@ def multiscale(features: int, shortest: float, longest: float) -> Tensor:
         h_i = \mathrm{shortest}^{1 - i/(N-1)}\, \mathrm{longest}^{i/(N-1)}
 
     Pass it as `alpha`. A filter that mixes all neurons averages the rates at which they forget, not
-    the strengths with which they take in: see "Vector ρ" in the documentation.
+    the strengths with which they take in: see "Vector ρ" in the documentation. The theorem needs
+    α(1 + r‖W‖) < 1 of the largest α: with a short `shortest`, start from a small W
+    (init="scaled_normal"), and look at `roann.certify`.
 
     Args:
         features: N.
