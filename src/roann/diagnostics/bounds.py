@@ -224,7 +224,7 @@ def bounds_of(model: object, maps: int | None = None, *, layer: int = 0) -> Boun
     """The bounds of a model of ours as it stands; None for other systems.
 
     Args:
-        model: `RoaRNN`, `RoaRNNCell`, `RoaFNN` or `RoaLayer`.
+        model: `RoaRNN`, `RoaRNNCell`, `RoaFNN`, `RoaLayer`, or `RoaODE` at equal intervals.
         maps: M, the number of steps, for a recurrent model.
         layer: which recurrence of a model of several, counted as in h_n.
 
