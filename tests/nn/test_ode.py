@@ -149,6 +149,10 @@ def test_rows_with_their_own_clocks(reading):
     packed = pack_sequence([u[:n, i] for i, n in enumerate(lengths)], enforce_sorted=False)
     out, last = model(packed, hx, intervals=gaps)
     padded, _ = nn.utils.rnn.pad_packed_sequence(out)
+    stamps = 5 + gaps.cumsum(0) - gaps[0]
+    behind = torch.arange(6).unsqueeze(1) >= torch.tensor(lengths)
+    ragged = model(packed, hx, times=stamps.masked_fill(behind, 0.0))[1]  # padded as torch pads
+    assert torch.equal(ragged, model(packed, hx, times=stamps)[1])
     shared, _ = model(packed, hx, intervals=GAPS)
     whole, _ = nn.utils.rnn.pad_packed_sequence(shared)
     for row, n in enumerate(lengths):
@@ -331,6 +335,11 @@ def test_what_eulers_steps_cannot_do_is_said():
     with pytest.raises(ValueError, match="steps shorter than τ"):
         ode(reading="euler").step(u[0, :, :1].expand(2, 6), u[0], 10.0)
     assert ode().step(data(2, 6), u[0], 10.0).shape == (2, 6)  # α_k = 1: the filter is let go
+    plain = ode(alpha=1.0, reading="euler")
+    first = plain.step(torch.zeros(2, 6, dtype=f64), u[0])
+    torch.testing.assert_close(first, plain(u)[0][0], rtol=1e-13, atol=1e-14)
+    with pytest.raises(ValueError, match="steps shorter than τ"):
+        ode(alpha=1.0, reading="euler", matrices="lipschitz")(u)
 
 
 def test_certificates_and_layouts():

@@ -182,6 +182,8 @@ class RoaODE(RoaModule):
 
         For x (B, N) it may be one number, or (B,) with one for each row.
         """
+        if interval is None and self.method is None and self.matrices == "roa":
+            return self._step(x, u, self.filter_l0, self.alpha)
         length = self.dt if interval is None else interval
         steps = torch.as_tensor(length, dtype=x.dtype, device=x.device)
         self._fits(steps)
@@ -240,21 +242,18 @@ class RoaODE(RoaModule):
         """(output, h_n) as `torch.nn.RNN`, at the times or after the intervals given.
 
         `times` are those of the inputs, and the first step takes dt; `intervals` are those before
-        each input, the first included. For a `PackedSequence` they are padded to the longest.
+        each input, the first included. For a `PackedSequence` they are padded to the longest, with
+        whatever numbers.
         """
         weight = self._tensor("weight_hh_l0")
         u, form = layout.enter(input, self.batch_first, self.input_size, weight)
         x0 = layout.enter_state(hx, form, (1, self.hidden_size), u, weight)[0]
-        if form.batch_first:
-            times, intervals = (
-                t.mT if isinstance(t, Tensor) and t.dim() == 2 else t for t in (times, intervals)
-            )
+        times, intervals = (_columns(t, form) for t in (times, intervals))
         steps = readings.intervals_of(times, intervals, self.dt, *u.shape[:2])
         if steps is not None:
-            self._fits(steps.to(weight.device))
-        if steps is not None and steps.dim() == 2 and form.packed is not None:
-            order = form.packed.sorted_indices
-            steps = steps if order is None else steps.index_select(1, order.to(steps.device))
+            if form.batch_sizes is not None and steps.dim() == 2:
+                steps = readings.within(steps, form.lengths)
+            readings.moves_on(steps, "intervals" if times is None else "times")
         if self.method is None and (steps is None or steps.dim() == 1):
             states, last = self._scan(x0, u, steps, form, last_only)
         else:
@@ -270,6 +269,7 @@ class RoaODE(RoaModule):
         alpha, O = self.alpha, getattr(self, "filter_l0", None)
         if steps is not None or O is None:
             stamps = torch.full(u.shape[:1], self.dt) if steps is None else steps
+            self._fits(stamps.to(weight.device))
             alpha, O = self._taken((stamps / self.dt).to(weight).unsqueeze(1), stack=True)
             self._serves(O)
         return roa_scan(
@@ -303,6 +303,7 @@ class RoaODE(RoaModule):
             u, x = u.to(weight.dtype), x.to(weight.dtype)
             stamps = torch.full(u.shape[:1], self.dt) if steps is None else steps
             steps = stamps.to(weight)
+            self._fits(steps)
             for k in range(u.shape[0]):
                 n = x.shape[0] if form.batch_sizes is None else form.batch_sizes[k]
                 length = steps[k, :n] if steps.dim() == 2 else steps[k]
@@ -330,6 +331,17 @@ class RoaODE(RoaModule):
             parts
             + [f"{k}={getattr(self, k)}" for k, v in defaults.items() if getattr(self, k) != v]
         )
+
+
+def _columns(t: Tensor | None, form: layout.Layout) -> Tensor | None:
+    """Times or intervals as (T,) or (T, B), rows in the order of the scan."""
+    if not isinstance(t, Tensor) or t.dim() != 2:
+        return t
+    if form.batch_first:
+        return t.mT
+    if form.packed is not None and form.packed.sorted_indices is not None:
+        return t.index_select(1, form.packed.sorted_indices.to(t.device))
+    return t
 
 
 def _controlled(M: Tensor, beta: float, gamma: float) -> Tensor:

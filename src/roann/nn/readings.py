@@ -153,10 +153,20 @@ def intervals_of(
     steps = given.to(torch.float64)
     if intervals is None:  # the first step takes Δt: there is no time stamp before it
         steps = torch.cat([torch.full_like(steps[:1], dt), steps.diff(dim=0)])
-    if _known(steps) and not bool((steps.isfinite() & (steps >= 0)).all()):
-        what = "finite numbers that never fall" if times is not None else "finite, none below 0"
-        _checks.fail(name, what, f"a smallest step of {float(steps.min()):g}")
     return steps
+
+
+def within(steps: Tensor, lengths: Tensor) -> Tensor:
+    """Steps (T, B) with zeros behind the end of each row."""
+    k = torch.arange(len(steps), device=steps.device).unsqueeze(1)
+    return torch.where(k < lengths.to(steps.device), steps, 0.0)
+
+
+def moves_on(steps: Tensor, name: str) -> None:
+    """Refuse steps into the past, and such as are no numbers."""
+    if _known(steps) and not bool((steps.isfinite() & (steps >= 0)).all()):
+        what = "finite numbers that never fall" if name == "times" else "finite, none below 0"
+        _checks.fail(name, what, f"a smallest step of {float(steps.detach().min()):g}")
 
 
 def fits(alphas: Tensor, reading: str) -> None:
