@@ -13,6 +13,10 @@
 #include <vector>
 
 #if defined(__x86_64__)
+#if defined(__GNUC__) && !defined(__clang__)
+// gcc's own AVX-512 header reads variables it leaves undefined on purpose (its bug 105593).
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
 #include <immintrin.h>
 #endif
 
@@ -94,7 +98,8 @@ namespace avx2_64 {
 #define TILE_ROWS 12
 #if defined(__clang__)
 #pragma clang attribute push( \
-    __attribute__((target("avx512f,avx512dq,avx512vl,avx512bw,avx2,fma,prfchw"))), apply_to = function)
+    __attribute__((target("avx512f,avx512dq,avx512vl,avx512bw,avx2,fma,prfchw"))), \
+    apply_to = function)
 #else
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512dq,avx512vl,avx512bw,avx2,fma,prfchw")

@@ -26,7 +26,8 @@ struct Args {
 
     const void *x0, *u, *W, *W_i, *b, *alpha;
     int64_t x0_row, u_step, u_row, W_step, b_step, alpha_step, alpha_unit;
-    const void *O0, *O1, *O2;  // dense: matrix · gather: index, inverse · rotation: cos, sin, partner
+    // dense: matrix · gather: index, inverse · rotation: cos, sin, partner
+    const void *O0, *O1, *O2;
     int64_t O_step;
     const int64_t* batch_sizes;  // or null
 

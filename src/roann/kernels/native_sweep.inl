@@ -122,8 +122,8 @@ static void update(const Sweep& s, int64_t t, int64_t j, int64_t from, int64_t m
 }
 
 // Memory the next step will touch is called for a share at a time, between tiles: without this,
-// most of the elementwise time is waiting. `array` holds row 0 of this thread at that step; `stride`
-// is from one of its rows to the next.
+// most of the elementwise time is waiting. `array` is row 0 of this thread at that step; `stride`
+// leads from one of its rows to the next.
 static void call_ahead(Sweep& s, int which, const real* array, int64_t stride, int64_t rows,
                        int64_t shares, bool write) {
     Ahead& ahead = s.ahead[which];

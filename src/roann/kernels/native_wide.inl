@@ -45,8 +45,8 @@ INLINE int64_t blocks(int64_t K) {
 }
 
 // C (rows, 2 L) += A (rows, K) · panel, in blocks of K whose part of the panel stays in L1.
-static void multiply(Sweep& s, int64_t rows, int64_t K, const real* A, int64_t lda, const real* panel,
-                     int width, real* C, bool fresh) {
+static void multiply(Sweep& s, int64_t rows, int64_t K, const real* A, int64_t lda,
+                     const real* panel, int width, real* C, bool fresh) {
     const int64_t n = blocks(K), count = tiles(rows);
     for (int64_t i = 0; i < n; i++) {
         const int64_t k0 = K * i / n, k1 = K * (i + 1) / n;
@@ -168,6 +168,7 @@ static void backward_wide(Sweep& s, int64_t t, int64_t m) {
         multiply(s, m, p.N, s.now, 2 * s.ld, panel, 2, s.C, true);
         if (p.filter == DENSE)
             multiply(s, m, p.N, s.now + s.ld, 2 * s.ld, panel + p.N * 2 * L, 2, s.C, false);
-        for (int v = 0; v < 2 && 2 * i + v < s.vectors; v++) flow(s, t, 2 * i + v, 0, m, s.C + v * L);
+        for (int v = 0; v < 2 && 2 * i + v < s.vectors; v++)
+            flow(s, t, 2 * i + v, 0, m, s.C + v * L);
     }
 }
