@@ -4,7 +4,7 @@ AddressSanitizer, once by hand (the kernel is loaded into a plain Python):
 
     g++ -std=c++17 -O1 -g -fsanitize=address,undefined -ffp-contract=off -fPIC -shared -pthread \
         src/roann/kernels/native.cpp -o $(ls src/roann/kernels/_native*.so)
-    LD_PRELOAD="$(for l in asan ubsan stdc++; do gcc -print-file-name=lib$l.so; done)" \
+    LD_PRELOAD="$(echo $(for l in asan ubsan stdc++; do gcc -print-file-name=lib$l.so; done))" \
         ASAN_OPTIONS=detect_leaks=0 python -m pytest tests/kernels/test_native.py
 """
 
