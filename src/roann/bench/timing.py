@@ -14,7 +14,9 @@ from torch import Tensor
 
 SAMPLE_SECONDS = 0.05  # a sample is the mean of as many calls as take about this long
 BUDGET_SECONDS = 40.0  # a contender that has used this much sits out the remaining rounds
-SAME = 1e-3  # relative distance within which float32 results of the same update must agree
+# Contenders that say they compute the same must: another update differs by order one, float32
+# rounding through 2,020 expanding steps by some 1e-3. How equal kernels are is for the tests.
+SAME = 1e-2
 
 
 @dataclass(frozen=True)
