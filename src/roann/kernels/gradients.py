@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -57,27 +58,36 @@ class Gradients:
         a[k] = α φ′(y[k]) λ[k+1]; the states before each step are p.x0 and states[:-1].
         """
         cut = slice(start, start + p.steps)
-        flat = a.flatten(0, 1)
         if self.W is not None and self.W.dim() == 3:
             torch.matmul(a[0].mT, p.x0, out=self.W[start])
             if p.steps > 1:
                 torch.bmm(a[1:].mT, states[:-1], out=self.W[start + 1 : start + p.steps])
         elif self.W is not None:
             self.W.addmm_(a[0].mT, p.x0)
-            if p.steps > 1:
-                later = flat[a.shape[1] :]
-                self.W.addmm_(later.mT, states[:-1].flatten(0, 1))
         if self.b is not None and self.b.dim() == 2:
             torch.sum(a, 1, out=self.b[cut])
-        elif self.b is not None:
-            self.b += flat.sum(0)
-        if p.u is not None and p.W_i is not None:
-            if self.W_i is not None:
-                self.W_i.addmm_(flat.mT, p.u.flatten(0, 1))
-            if self.u is not None:
-                torch.matmul(a, p.W_i, out=self.u[cut])
+        if self.u is not None and p.W_i is not None:
+            torch.matmul(a, p.W_i, out=self.u[cut])
+        for low, high, rows in _blocks(p):
+            flat = a[low:high, :rows].flatten(0, 1)
+            self._add_shared(p, flat, states, slice(low, high), rows)
         if self.alpha is not None and adjoints is not None:
             self._add_alpha(p, cut, states, adjoints)
+
+    def _add_shared(
+        self, p: Problem, flat: Tensor, states: Tensor, steps: slice, rows: int
+    ) -> None:
+        """Add what a block of steps gives to sums over all; `flat` is its a, row after row."""
+        if self.b is not None and self.b.dim() == 1:
+            self.b += flat.sum(0)
+        if self.W_i is not None and p.u is not None:
+            self.W_i.addmm_(flat.mT, p.u[steps, :rows].flatten(0, 1))
+        if self.W is not None and self.W.dim() == 2:
+            # The first step of all has its state in x0, and is done with already.
+            first = rows if steps.start == 0 else 0
+            previous = states[max(steps.start - 1, 0) : steps.stop - 1, :rows].flatten(0, 1)
+            if previous.shape[0]:
+                self.W.addmm_(flat[first:].mT, previous)
 
     def _add_alpha(self, p: Problem, cut: slice, states: Tensor, adjoints: Tensor) -> None:
         """∂ℓ/∂α[k] = Σ λ[k+1] (φ(y[k]) − O x[k]), over the rows that moved."""
@@ -95,3 +105,17 @@ class Gradients:
             self.alpha[cut] = per_step.sum(1, True) if self.alpha.shape[1] == 1 else per_step
         else:
             self.alpha += per_step.sum(0) if self.alpha.dim() == 1 else per_step.sum()
+
+
+def _blocks(p: Problem) -> Iterator[tuple[int, int, int]]:
+    """(first step, last + 1, rows that move) of blocks whose products are one GEMM each.
+
+    One block, unless sequences end early: then a block of few steps, so that the rows that have
+    ended are left out.
+    """
+    if p.batch_sizes is None:
+        yield 0, p.steps, p.x0.shape[0]
+        return
+    size = max(1, p.steps // 64)
+    for low in range(0, p.steps, size):
+        yield low, min(low + size, p.steps), p.batch_sizes[low]

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
 from roann import _checks
 
@@ -90,11 +90,11 @@ def leave(states: Tensor, form: Layout) -> Tensor | PackedSequence:
     """(T, B, N) back into the user's layout."""
     if form.packed is not None:
         p = form.packed
-        data = (
-            pack_padded_sequence(states, form.lengths).data
-            if form.batch_sizes is not None
-            else states.reshape(-1, states.shape[-1])
-        )
+        data = states.reshape(-1, states.shape[-1])
+        if form.batch_sizes is not None:
+            # One gather; pack_padded_sequence would cut and join a piece per length.
+            rows = torch.arange(states.shape[1]) < p.batch_sizes.unsqueeze(1)
+            data = data.index_select(0, rows.flatten().nonzero().squeeze(1).to(data.device))
         return PackedSequence(data, p.batch_sizes, p.sorted_indices, p.unsorted_indices)
     if not form.batched:
         return states.squeeze(1)
