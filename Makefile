@@ -10,7 +10,7 @@ demo: $(STAMP)          ## why the project exists, in about a minute
 	$(BIN)/roann demo
 
 test: $(STAMP)          ## the tests
-	$(BIN)/python -m pytest -m "not slow" -n auto
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n auto  # a worker per core, a thread each
 
 proofs: $(STAMP)        ## the long proofs
 	$(BIN)/python -m pytest -m slow

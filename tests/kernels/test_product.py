@@ -70,11 +70,18 @@ def solve(leaves, O, phi, dtype, **how):
     return {"states": states.detach()} | {k: v.grad for k, v in tensors.items()}
 
 
-def compare(found, truth, scale, dtype, T, what):
+def growth(leaves, phi, T):
+    """What the theorem allows a perturbation to grow by: (1 + α (rσ − 1))^T, at least one."""
+    sigma = float(torch.linalg.matrix_norm(leaves["W"], 2))
+    return max(1.0, (1 + float(leaves["alpha"].max()) * (ACTIVATIONS[phi].r * sigma - 1)) ** T)
+
+
+def compare(found, truth, scale, grown, dtype, T, what):
     eps = torch.finfo(dtype).eps
     for key, exact in truth.items():
-        # Each of T steps adds a rounding of a sum of about 2N + I terms; gradients go both ways.
-        allowed = 2 * eps * (T + 2 * N + I) * max(1.0, scale[key])
+        # Each of T steps adds a rounding of a sum of about 2N + I terms, which the later steps may
+        # make grow; gradients go both ways.
+        allowed = 2 * eps * (T + 2 * N + I) * grown * max(1.0, scale[key])
         error = float((found[key].double() - exact).abs().max())
         assert error <= allowed, f"{what}: {key} is off by {error:.2e}, allowed {allowed:.2e}"
 
@@ -96,7 +103,7 @@ def check(name, phi, bias, alpha, T, B, dtype):
     scale["alpha"] = float(by_step.abs().sum())
     for backend, memory in itertools.product(BACKENDS, MEMORIES):
         found = solve(leaves, O, phi, dtype, backend=backend, memory=memory)
-        compare(found, truth, scale, dtype, T, f"{backend}/{memory}")
+        compare(found, truth, scale, growth(leaves, phi, T), dtype, T, f"{backend}/{memory}")
 
 
 def hash_free_seed(*parts):
@@ -109,9 +116,8 @@ def test_fast_equals_plain(name, phi, bias, alpha):
     """A turning window of the sizes: every size meets every filter and every activation."""
     at = KINDS.index((name, phi, bias, alpha))
     for turn, dtype in enumerate((torch.float64, torch.float32)):
-        for shift in (0, 5):
-            T, B = SIZES[(7 * at + 3 * turn + shift) % len(SIZES)]
-            check(name, phi, bias, alpha, T, B, dtype)
+        T, B = SIZES[(at + turn + 2 * (at // 24)) % len(SIZES)]
+        check(name, phi, bias, alpha, T, B, dtype)
 
 
 @pytest.mark.slow

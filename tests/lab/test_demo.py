@@ -1,6 +1,7 @@
 """The demonstration, in small: it trains, prints, draws and writes."""
 
 import pytest
+
 from roann.lab import demo, run
 
 

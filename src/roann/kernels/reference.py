@@ -28,10 +28,10 @@ def step(
     `drive` is W_i u + b, in whole or in part; α multiplies from the left, entry by entry:
     torch.lerp(a, b, α) = (1 − α) a + α b.
     """
-    if drive is None or drive.dim() == 1:  # a bias at most: one operation with the product
-        y = F.linear(x, W, drive)
-    else:
-        y = F.linear(x, W) + drive
+    biased = drive is not None and drive.dim() == 1  # then it is one operation with the product
+    y = F.linear(x, W, drive if biased else None)
+    if drive is not None and not biased:
+        y = y + drive
     return torch.lerp(O.apply(x), phi.value(y), alpha)
 
 

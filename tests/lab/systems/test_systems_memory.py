@@ -68,7 +68,8 @@ def test_lmu_of_the_published_size_is_stable_where_euler_is_not():
     assert torch.linalg.eigvals(A_bar).abs().max().item() == pytest.approx(0.97588, abs=1e-5)
     assert torch.linalg.slogdet(A_bar).logabsdet.item() == pytest.approx(-(256**2) / 784, rel=1e-9)
     euler = np.eye(256) + continuous(256, 784.0)[0]
-    assert np.abs(np.linalg.eigvals(euler)).max() == pytest.approx(3.34, abs=0.01)
+    # Far outside the circle; how far, float64 cannot say: the matrix is too far from normal.
+    assert np.abs(np.linalg.eigvals(euler)).max() > 2
 
 
 def test_lmu_buffers_are_computed_in_double_precision_and_then_cast():
