@@ -39,16 +39,12 @@ def scan(p: Problem) -> Tensor:
     """The states x[1] … x[T] as (T, B, N_out)."""
     x, states = p.x0, []
     for k in range(p.steps):
-        drive = None if p.b is None else (p.b[k] if p.b.dim() == 2 else p.b)
-        if p.u is not None and p.W_i is not None:
-            projected = torch.matmul(p.u[k], p.W_i.mT)
-            drive = projected if drive is None else projected + drive
-        W = p.W[k] if p.W.dim() == 3 else p.W
         n = p.rows(k)
-        moving = x[:n], None if drive is None or drive.dim() == 1 else drive[:n]
-        new = step(
-            moving[0], drive if moving[1] is None else moving[1], W, p.O.at(k), p.alpha_at(k), p.phi
-        )
+        W = p.W[k] if p.W.dim() == 3 else p.W
+        drive = p.b[k] if p.b is not None and p.b.dim() == 2 else p.b
+        if p.u is not None and p.W_i is not None:
+            drive = F.linear(p.u[k][:n], p.W_i, drive)
+        new = step(x[:n], drive, W, p.O.at(k), p.alpha_at(k), p.phi)
         x = new if n == x.shape[0] else torch.cat([new, x[n:]])
         states.append(x)
     return torch.stack(states)

@@ -83,7 +83,8 @@ def singular_values(
         axes.set_title(label_text(title))
     # Clouds and intervals fill the axes: the legend stands below them.
     handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False)
+    columns = 2 if max(map(len, labels), default=0) < 26 else 1  # long names would be cut
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False)
     return figure
 
 
