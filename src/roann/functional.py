@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import replace
+from itertools import pairwise
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -19,6 +20,7 @@ from roann.kernels.activations import ACTIVATIONS
 from roann.kernels.linear import Dense, Linear
 from roann.kernels.memory import MEMORIES
 from roann.kernels.problem import Kernel, Problem
+from roann.kernels.ragged import Ragged
 from roann.kernels.scan import scan, tensors_of
 
 BACKENDS = ("auto", "reference", "fused", "native")
@@ -112,14 +114,17 @@ def roa_scan(
         b: the bias b.
         nonlinearity: the name of φ.
         steps: T, where neither u nor W tells.
-        batch_sizes: how many rows (the first ones) still move at each step.
+        batch_sizes: for sequences of unequal length, how many rows (the first ones) still move at
+            each step. Then u and the states hold these rows alone, step after step, as the data of
+            a `torch.nn.utils.rnn.PackedSequence`; the last state is that of every row.
         backend: "auto", "reference" (the plain loop), "fused" (torch, own adjoint) or "native".
         memory: "store", "checkpoint" (O(√T)) or "reversible" (O(1)): what backward is given.
         last_only: return None in place of the states; no (T, B, N) array need exist.
 
     Shape:
-        x0 (B, N); u (T, B, I); W and O (N, N) or (T, N, N); W_i (N, I); b (N,) or (T, N);
-        alpha (), (N,), (T, 1) or (T, N). Returns the states (T, B, N) and the last one (B, N).
+        x0 (B, N); u (T, B, I), or (S, I) with S = Σ batch_sizes; W and O (N, N) or (T, N, N);
+        W_i (N, I); b (N,) or (T, N); alpha (), (N,), (T, 1) or (T, N). Returns the states
+        (T, B, N), or (S, N), and the last one (B, N).
 
     Example:
         >>> x0 = torch.randn(2, 3)
@@ -141,8 +146,9 @@ def roa_scan(
         if isinstance(alpha, Tensor)
         else torch.full((), alpha, dtype=x0.dtype, device=x0.device)
     )
-    T = _steps(u, W, b, steps)
-    p = Problem(x0, u, W, W_i, b, _form(O, x0), a.to(x0.dtype), phi, T, batch_sizes)
+    ragged = _ragged(batch_sizes, x0, u)
+    T = _steps(None if ragged else u, W, b, len(ragged.sizes) if ragged else steps)
+    p = Problem(x0, u, W, W_i, b, _form(O, x0), a.to(x0.dtype), phi, T, ragged)
     if torch.compiler.is_compiling():
         # One opaque call: a traced loop would become a graph of T nodes. Not as a decorator, which
         # would import the compiler with the package.
@@ -157,8 +163,8 @@ def _run(p: Problem, backend: str, memory: str, last_only: bool) -> tuple[Tensor
         torch.autocast(p.x0.device.type, enabled=False) if _checks.autocast(p.x0) else nullcontext()
     ):
         if _plain(p, backend):
-            states = reference.scan(p)
-            return None if last_only else states, states[-1]
+            states, last = reference.scan(p)
+            return None if last_only else states, last
         kernel = _kernel(p, backend)
         if p.u is not None:
             p = replace(p, u=p.u.contiguous())  # kernels read it row by row
@@ -169,7 +175,7 @@ def _run(p: Problem, backend: str, memory: str, last_only: bool) -> tuple[Tensor
         if last_only:
             return None, MEMORIES["checkpoint"].forward(kernel, p, True)[1]
         states, _ = kernel.forward(p, False)
-        return states, states[-1]
+        return states, p.final(states)
 
 
 def _full(t: Tensor) -> Tensor:
@@ -198,6 +204,23 @@ def _steps(u: Tensor | None, W: Tensor, b: Tensor | None, steps: int | None) -> 
         said = {k: v for k, v in found.items() if v is not None}
         _checks.fail("steps", "one length of at least 1 from u, W, b or steps", said or "none")
     return lengths.pop()
+
+
+def _ragged(batch_sizes: tuple[int, ...] | None, x0: Tensor, u: Tensor | None) -> Ragged | None:
+    if batch_sizes is None:
+        return None
+    ordered = all(m >= n >= 1 for m, n in pairwise((x0.shape[0], *batch_sizes)))
+    if not batch_sizes or not ordered:
+        expected = (
+            f"counts from at most {x0.shape[0]} down to at least 1, none above the one before"
+        )
+        _checks.fail(
+            "batch_sizes", expected, batch_sizes, "sort sequences by length, longest first"
+        )
+    if u is not None and (u.dim() != 2 or u.shape[0] != sum(batch_sizes)):
+        expected = f"shape ({sum(batch_sizes)}, I), the rows that move step after step"
+        _checks.fail("u", expected, tuple(u.shape), "use the data of a PackedSequence")
+    return Ragged(tuple(batch_sizes))
 
 
 def _transformed(t: Tensor) -> bool:

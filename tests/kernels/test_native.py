@@ -8,6 +8,7 @@ AddressSanitizer, once by hand (the kernel is loaded into a plain Python):
         ASAN_OPTIONS=detect_leaks=0 python -m pytest tests/kernels/test_native.py
 """
 
+import itertools
 import json
 import os
 import signal
@@ -26,6 +27,7 @@ from roann.kernels import native, reference
 from roann.kernels.activations import ACTIVATIONS
 from roann.kernels.linear import Dense, Gather, Rotation
 from roann.kernels.problem import Problem
+from roann.kernels.ragged import Ragged
 
 pytestmark = pytest.mark.skipif(
     not native.available(), reason=f"the native kernel: {native.why_not()}"
@@ -65,9 +67,11 @@ def make(
     """A problem whose tensors are exact in `dtype`."""
     g = torch.Generator().manual_seed(seed)
     shape = tuple({"T": T, "N": N}.get(n, n) for n in ALPHAS[alpha])
+    sizes = sorted(torch.randint(1, B + 1, (T,), generator=g).tolist())[::-1]
+    over_time = (sum(sizes),) if ragged else (T, B)
     p = Problem(
         x0=normal(g, B, N),
-        u=normal(g, T, B, I) if I else None,
+        u=normal(g, *over_time, I) if I else None,
         W=normal(g, T, N, N) / N**0.5 if deep else normal(g, N, N) / N**0.5,
         W_i=normal(g, N, I) if I else None,
         b=(normal(g, T, N) if deep else normal(g, N)) if bias else None,
@@ -75,9 +79,7 @@ def make(
         alpha=torch.rand(shape, generator=g, dtype=torch.float64) * 0.5,
         phi=ACTIVATIONS[phi],
         steps=T,
-        batch_sizes=tuple(sorted(torch.randint(1, B + 1, (T,), generator=g).tolist())[::-1])
-        if ragged
-        else None,
+        ragged=Ragged(tuple(sizes)) if ragged else None,
     )
     return cast(p, dtype)
 
@@ -98,23 +100,26 @@ def plain(p, g_states, g_last):
     """
     p = cast(p, torch.float64)
     x = x0 = p.x0.clone().requires_grad_()
-    zero = p.x0.new_zeros(p.steps, *x0.shape).requires_grad_()
+    zero = p.x0.new_zeros(p.shape(x0.shape[-1])).requires_grad_()
     states = []
     for k in range(p.steps):
         one = p.segment(k, k + 1, x)
-        drive = zero[k] if p.b is None else zero[k] + (p.b[k] if p.b.dim() == 2 else p.b)
+        drive = p.at(zero, k)
+        if p.b is not None:
+            drive = drive + (p.b[k] if p.b.dim() == 2 else p.b)
         if p.u is not None:
-            drive = drive + p.u[k] @ p.W_i.mT
+            drive = drive + p.at(p.u, k) @ p.W_i.mT
         n = p.rows(k)
         W = one.W[0] if one.W.dim() == 3 else one.W
-        moved = reference.step(x[:n], drive[:n], W, p.O.at(k), p.alpha_at(k), p.phi)
+        moved = reference.step(x[:n], drive, W, p.O.at(k), p.alpha_at(k), p.phi)
+        moved.retain_grad()
         x = torch.cat([moved, x[n:]])
-        x.retain_grad()
-        states.append(x)
-    total = sum((x * g).sum() for x, g in zip(states, g_states, strict=True)) + (x * g_last).sum()
-    total.backward()
-    lambdas = torch.stack([x.grad for x in states])
-    return torch.stack(states).detach(), zero.grad, x0.grad, lambdas
+        states.append(moved)
+    total = sum((moved * p.at(g_states, k)).sum() for k, moved in enumerate(states))
+    (total + (x * g_last).sum()).backward()
+    join = torch.stack if p.ragged is None else torch.cat
+    lambdas = join([moved.grad for moved in states])
+    return join(states).detach(), zero.grad, x0.grad, lambdas
 
 
 def sweeps(p, g_states, g_last):
@@ -126,8 +131,8 @@ def sweeps(p, g_states, g_last):
 
 def gradients_for(p, seed=1):
     g = torch.Generator().manual_seed(seed)
-    shape = p.x0.shape
-    return normal(g, p.steps, *shape).to(p.W.dtype), normal(g, *shape).to(p.W.dtype)
+    B, N = p.x0.shape
+    return normal(g, *p.shape(N)).to(p.W.dtype), normal(g, B, N).to(p.W.dtype)
 
 
 def assert_agrees(p):
@@ -246,23 +251,26 @@ def test_bits_do_not_depend_on_threads_or_cuts(N, form, ragged, monkeypatch):
             assert torch.equal(a, b)
 
 
-def test_rows_that_stand_still_repeat_and_have_no_slope():
-    p = make(5, 4, 20, phi="relu")
-    p = replace(p, batch_sizes=(4, 3, 3, 1, 1))
-    states, slopes = native.forward(p, True)
-    a, _, _ = native.backward(p, slopes, *gradients_for(p))
-    for k, n in enumerate(p.batch_sizes[1:], 1):
-        assert torch.equal(states[k, n:], states[k - 1, n:])
-        assert not a[k, n:].any()
+def test_rows_that_have_ended_are_neither_read_nor_written():
+    """Each row of a packed batch is, bit for bit, the row of a batch that goes on."""
+    sizes = (4, 3, 3, 1, 1)
+    for N in (2, 20, 70):
+        whole = make(5, 4, N, phi="relu")
+        rows = torch.cat([torch.arange(n) + 4 * k for k, n in enumerate(sizes)])
+        p = replace(whole, u=whole.u.flatten(0, 1)[rows], ragged=Ragged(sizes))
+        states, _ = native.forward(p, True)
+        going_on, _ = native.forward(whole, True)
+        assert torch.equal(states, going_on.flatten(0, 1)[rows])
+        assert torch.equal(p.final(states), going_on[torch.tensor([4, 2, 2, 0]), torch.arange(4)])
 
 
 def test_plain_slopes_are_taken_too():
-    """The reversible memory hands in φ′ as an ordinary (T, B, N) tensor."""
-    for N in (2, 20):
-        p = make(6, 5, N, phi="relu")
+    """The reversible memory hands in φ′ as an ordinary array over time."""
+    for N, ragged in itertools.product((2, 20), (False, True)):
+        p = make(6, 5, N, phi="relu", ragged=ragged)
         given_ = gradients_for(p)
-        x = torch.cat([p.x0.unsqueeze(0), native.forward(p, False)[0][:-1]])
-        y = x @ p.W.mT + p.u @ p.W_i.mT + p.b
+        x = torch.cat([t.flatten(0, -2) for t in p.before(native.forward(p, False)[0])])
+        y = x.view(p.shape(N)) @ p.W.mT + p.u @ p.W_i.mT + p.b
         a, first, _ = native.backward(p, p.phi.slope(y), *given_)
         _, want_a, want_first, _ = plain(p, *given_)
         torch.testing.assert_close(a, want_a)

@@ -52,7 +52,7 @@ def smooth_enough(leaves, O, phi, T):
         leaves["x0"], leaves["u"], leaves["W"], leaves["W_i"], leaves.get("b"), O.form(),
         leaves["alpha"], ACTIVATIONS[phi], T,
     )  # fmt: skip
-    states = reference.scan(p)
+    states, _ = reference.scan(p)
     y = preactivations(p, torch.cat([p.x0.unsqueeze(0), states[:-1]]))
     return phi not in ("relu", "leaky_relu") or float(y.abs().min()) > 2e-5
 

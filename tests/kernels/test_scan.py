@@ -6,6 +6,7 @@ import warnings
 import pytest
 import torch
 from torch.autograd import gradcheck, gradgradcheck
+from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
 from roann import filters
 from roann.functional import roa_scan, roa_step
@@ -86,33 +87,71 @@ def test_depth(name, recycled, memory, backend):
 
 @pytest.mark.parametrize("memory", MEMORIES)
 @pytest.mark.parametrize("backend", FAST)
+@pytest.mark.parametrize("deep", [False, True])
 @pytest.mark.parametrize("sizes", [(3, 3, 2, 1, 1), (4, 1, 1, 1, 1), (2, 2, 2, 2, 2)])
-def test_ragged(memory, backend, sizes):
-    """Rows that have ended keep their state, and their gradient passes through."""
+def test_ragged(memory, backend, deep, sizes):
+    """Packed rows; those that have ended, or never move, keep their state and its gradient."""
     g = gen(4)
-    B, N = sizes[0], 4
-    O = filters.Rotations(N, generator=g, dtype=f64)
-    leaves = (normal(g, B, N), normal(g, 5, B, 2), normal(g, N, N), normal(g, N, 2), normal(g, N))
-    alpha = torch.tensor(0.1, dtype=f64, requires_grad=True)
+    B, N, S = sizes[0] + 1, 4, sum(sizes)
+    T = (5,) if deep else ()
+    O = filters.Rotations(N, generator=g, dtype=f64, depth=5 if deep else None)
+    leaves = (
+        normal(g, B, N),
+        normal(g, S, 2),
+        normal(g, *T, N, N),
+        normal(g, N, 2),
+        normal(g, *T, N),
+    )
+    alpha = torch.full((*T, N) if deep else (), 0.1, dtype=f64).requires_grad_()
+    weights = torch.arange(1, S + 1).unsqueeze(1)
 
     def run(backend, memory="store"):
         x0, u, W, W_i, b = leaves
         states, last = roa_scan(
             x0, W, O, alpha, u=u, W_i=W_i, b=b, backend=backend, memory=memory, batch_sizes=sizes
         )
-        loss = (states.cos() * torch.arange(1, 6).reshape(5, 1, 1)).sum() + last.square().sum()
-        return states, torch.autograd.grad(loss, (*leaves, alpha))
+        loss = (states.cos() * weights).sum() + last.square().sum()
+        return states, last, torch.autograd.grad(loss, (*leaves, alpha))
 
-    states, grads = run(backend, memory)
-    truth, exact = run("reference")
+    states, last, grads = run(backend, memory)
+    truth, end, exact = run("reference")
     torch.testing.assert_close(states, truth, rtol=1e-13, atol=1e-13)
+    torch.testing.assert_close(last, end, rtol=1e-13, atol=1e-13)
     for a, b in zip(grads, exact, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
-    alone, _ = roa_scan(
-        leaves[0][-1:], leaves[2], O, alpha, u=leaves[1][: sizes.count(B), -1:], W_i=leaves[3],
-        b=leaves[4], backend="reference",
-    )  # fmt: skip
-    torch.testing.assert_close(states[-1, -1], alone[-1, 0], rtol=1e-13, atol=1e-13)
+    assert torch.equal(last[-1], leaves[0][-1])  # it never moved
+
+
+@pytest.mark.parametrize("backend", ["reference", *FAST])
+def test_a_packed_row_is_the_row_alone(backend):
+    """What others in the batch do, and when they end, is nothing to a row."""
+    g, sizes = gen(4), (3, 3, 2, 1, 1)
+    x0, W, W_i, u = normal(g, 3, 4), normal(g, 4, 4), normal(g, 4, 2), normal(g, sum(sizes), 2)
+    O = filters.Haar(4, generator=g, dtype=f64)
+    packed = PackedSequence(u.detach(), torch.tensor(sizes))
+    with torch.no_grad():
+        states, last = roa_scan(x0, W, O, 0.1, u=u, W_i=W_i, batch_sizes=sizes, backend=backend)
+        padded, lengths = pad_packed_sequence(PackedSequence(states, packed.batch_sizes))
+        inputs, _ = pad_packed_sequence(packed)
+        for r, length in enumerate(lengths.tolist()):
+            alone, end = roa_scan(
+                x0[r : r + 1], W, O, 0.1, u=inputs[:length, r : r + 1], W_i=W_i, backend="reference"
+            )
+            torch.testing.assert_close(padded[:length, r], alone[:, 0], rtol=1e-13, atol=1e-13)
+            torch.testing.assert_close(last[r], end[0], rtol=1e-13, atol=1e-13)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "rows", "word"),
+    [((2, 3), 5, "batch_sizes"), ((3, 0), 3, "batch_sizes"), ((4, 1), 5, "batch_sizes"),
+     ((), 0, "batch_sizes"), ((3, 2), 4, "u: expected")],
+)  # fmt: skip
+def test_what_is_no_packed_batch_is_refused(sizes, rows, word):
+    x0, eye = torch.zeros(3, 2), torch.eye(2)
+    with pytest.raises(ValueError, match=word):
+        roa_scan(
+            x0, eye, eye, 0.1, u=torch.zeros(rows, 1), W_i=torch.zeros(2, 1), batch_sizes=sizes
+        )
 
 
 @pytest.mark.parametrize("memory", MEMORIES)
@@ -217,8 +256,9 @@ def problem(N, T, sigma, alpha, phi="tanh"):
 def test_steps_can_be_undone():
     """Under the theorem's hypothesis the contraction finds every earlier state again."""
     p = problem(6, 50, sigma=2.0, alpha=0.02)
-    states = reference.scan(p)
-    before = fused.inverse(p, states[-1], rounds=30)
+    states, last = reference.scan(p)
+    before, first = fused.inverse(p, last, rounds=30)
+    assert torch.equal(first, before[0])
     torch.testing.assert_close(before[0], p.x0, rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(before[1:], states[:-1], rtol=1e-10, atol=1e-10)
 

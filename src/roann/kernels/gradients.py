@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from roann.kernels.fused import preactivations
+from roann.kernels.fused import preactivations, turned
 from roann.kernels.problem import Problem
+
+_SHARED = {"W": 2, "W_i": 2, "b": 1, "alpha": 1}  # dimensions of what all steps add to, at most
 
 
 @dataclass
 class Gradients:
     """Gradients of a scan, accumulated segment by segment; None where not wanted."""
 
+    of: Problem
     u: Tensor | None = None
     W: Tensor | None = None
     W_i: Tensor | None = None
@@ -26,11 +28,12 @@ class Gradients:
     def wanted(cls, p: Problem) -> Gradients:
         """Zeroed room for every tensor of p that requires a gradient."""
         return cls(
+            p,
             **{
                 name: torch.zeros_like(t)
-                for name in ("u", "W", "W_i", "b", "alpha")
+                for name in ("u", *_SHARED)
                 if (t := getattr(p, name)) is not None and t.requires_grad
-            }
+            },
         )
 
     def copy(self) -> Gradients:
@@ -38,84 +41,83 @@ class Gradients:
 
         Only sums are copied: what has one entry per step is overwritten, not added to.
         """
-        summed = {"W": 2, "W_i": 2, "b": 1, "alpha": 1}
-        return Gradients(
-            **{
-                name: v.clone() if v is not None and v.dim() <= summed.get(name, -1) else v
-                for name, v in vars(self).items()
-            }
-        )
+        made = replace(self)
+        for name, dim in _SHARED.items():
+            v = getattr(self, name)
+            if v is not None and v.dim() <= dim:
+                setattr(made, name, v.clone())
+        return made
 
     def restore(self, copy: Gradients) -> None:
         """Return to what `copy` holds."""
         vars(self).update(vars(copy))
 
     def add(
-        self, p: Problem, start: int, states: Tensor, a: Tensor, adjoints: Tensor | None
+        self,
+        p: Problem,
+        start: int,
+        before: tuple[Tensor, Tensor],
+        a: Tensor,
+        adjoints: Tensor | None,
     ) -> None:
         """Add what the steps of segment `p`, beginning at step `start`, contribute (Eq. 13, 23).
 
-        a[k] = α φ′(y[k]) λ[k+1]; the states before each step are p.x0 and states[:-1].
+        a[k] = α φ′(y[k]) λ[k+1]; `before` are the states before each step, see `Problem.before`.
         """
-        cut = slice(start, start + p.steps)
-        if self.W is not None and self.W.dim() == 3:
-            torch.matmul(a[0].mT, p.x0, out=self.W[start])
-            if p.steps > 1:
-                torch.bmm(a[1:].mT, states[:-1], out=self.W[start + 1 : start + p.steps])
+        flat = a.flatten(0, -2)
+        if self.W is not None and self.W.dim() == 2:
+            done = 0
+            for x in before[: p.steps]:  # a single step may be rectangular, and has no others
+                rows = x.flatten(0, -2)
+                self.W.addmm_(flat[done : done + len(rows)].mT, rows)
+                done += len(rows)
         elif self.W is not None:
-            self.W.addmm_(a[0].mT, p.x0)
-        if self.b is not None and self.b.dim() == 2:
-            torch.sum(a, 1, out=self.b[cut])
-        if self.u is not None and p.W_i is not None:
-            torch.matmul(a, p.W_i, out=self.u[cut])
-        for low, high, rows in _blocks(p):
-            flat = a[low:high, :rows].flatten(0, 1)
-            self._add_shared(p, flat, states, slice(low, high), rows)
-        if self.alpha is not None and adjoints is not None:
-            self._add_alpha(p, cut, states, adjoints)
-
-    def _add_shared(
-        self, p: Problem, flat: Tensor, states: Tensor, steps: slice, rows: int
-    ) -> None:
-        """Add what a block of steps gives to sums over all; `flat` is its a, row after row."""
+            self._add_deep(p, self.W[start : start + p.steps], before, a)
         if self.b is not None and self.b.dim() == 1:
             self.b += flat.sum(0)
+        elif self.b is not None:
+            self.b[start : start + p.steps] = _over_rows(p, a)
+        if self.u is not None and p.W_i is not None:
+            torch.matmul(a, p.W_i, out=self.u[self.of.cut(start, start + p.steps)])
         if self.W_i is not None and p.u is not None:
-            self.W_i.addmm_(flat.mT, p.u[steps, :rows].flatten(0, 1))
-        if self.W is not None and self.W.dim() == 2:
-            # The first step of all has its state in x0, and is done with already.
-            first = rows if steps.start == 0 else 0
-            previous = states[max(steps.start - 1, 0) : steps.stop - 1, :rows].flatten(0, 1)
-            if previous.shape[0]:
-                self.W.addmm_(flat[first:].mT, previous)
+            self.W_i.addmm_(flat.mT, p.u.flatten(0, -2))
+        if self.alpha is not None and adjoints is not None:
+            self._add_alpha(p, start, before, adjoints)
 
-    def _add_alpha(self, p: Problem, cut: slice, states: Tensor, adjoints: Tensor) -> None:
-        """∂ℓ/∂α[k] = Σ λ[k+1] (φ(y[k]) − O x[k]), over the rows that moved."""
+    @staticmethod
+    def _add_deep(p: Problem, W: Tensor, before: tuple[Tensor, Tensor], a: Tensor) -> None:
+        """One W per step."""
+        first, others = before
+        torch.matmul(p.at(a, 0).mT, first, out=W[0])
+        if p.steps == 1:
+            return
+        if p.ragged is None:
+            torch.bmm(a[1:].mT, others, out=W[1:])
+            return
+        for k, x in enumerate(torch.split(others, list(p.ragged.sizes[1:])), 1):
+            torch.matmul(p.at(a, k).mT, x, out=W[k])
+
+    def _add_alpha(
+        self, p: Problem, start: int, before: tuple[Tensor, Tensor], adjoints: Tensor
+    ) -> None:
+        """∂ℓ/∂α[k] = Σ λ[k+1] (φ(y[k]) − O x[k])."""
         assert self.alpha is not None
-        # A single step may change the width: then its states do not stack behind x0.
-        x0 = p.x0.unsqueeze(0)
-        previous = x0 if p.steps == 1 else torch.cat([x0, states[:-1]])
-        moved = p.phi.value(preactivations(p, previous)) - p.O.apply(previous)
-        g = moved.mul_(adjoints)
-        if p.batch_sizes is not None:
-            for k, n in enumerate(p.batch_sizes):
-                g[k, n:] = 0
-        per_step = g.sum(1)
+        # A single step may change the width: then there are no others behind it.
+        first, others = before
+        if p.ragged is None:
+            first = first.unsqueeze(0)
+        previous = first if p.steps == 1 else torch.cat([first, others])
+        moved = p.phi.value(preactivations(p, previous)) - turned(p, previous)
+        per_step = _over_rows(p, moved.mul_(adjoints))
         if self.alpha.dim() == 2:
-            self.alpha[cut] = per_step.sum(1, True) if self.alpha.shape[1] == 1 else per_step
+            kept = per_step.sum(1, True) if self.alpha.shape[1] == 1 else per_step
+            self.alpha[start : start + p.steps] = kept
         else:
             self.alpha += per_step.sum(0) if self.alpha.dim() == 1 else per_step.sum()
 
 
-def _blocks(p: Problem) -> Iterator[tuple[int, int, int]]:
-    """(first step, last + 1, rows that move) of blocks whose products are one GEMM each.
-
-    One block, unless sequences end early: then a block of few steps, so that the rows that have
-    ended are left out.
-    """
-    if p.batch_sizes is None:
-        yield 0, p.steps, p.x0.shape[0]
-        return
-    size = max(1, p.steps // 64)
-    for low in range(0, p.steps, size):
-        yield low, min(low + size, p.steps), p.batch_sizes[low]
+def _over_rows(p: Problem, array: Tensor) -> Tensor:
+    """An array over time summed over the rows of each step: (T, ·)."""
+    if p.ragged is None:
+        return array.sum(1)
+    return torch.stack([rows.sum(0) for rows in torch.split(array, list(p.ragged.sizes))])

@@ -69,7 +69,7 @@ class Store:
     ) -> tuple[Tensor | None, Tensor, Kept, Scratch]:
         states, slopes = kernel.forward(p, True)
         assert slopes is not None
-        return None if last_only else states, states[-1].clone(), (states,), (slopes,)
+        return None if last_only else states, p.final(states).clone(), (states,), (slopes,)
 
     def backward(
         self,
@@ -84,7 +84,7 @@ class Store:
         (states,) = kept
         slopes = kernel.forward(p, True)[1] if scratch is None else scratch[0]
         assert slopes is not None
-        return _sweep(kernel, p, 0, states, slopes, g_states, g_last, grads)
+        return _sweep(kernel, p, 0, p.before(states), slopes, g_states, g_last, grads)
 
 
 class Checkpoint:
@@ -188,7 +188,7 @@ def _run(
 ) -> tuple[Tensor | None, Tensor, Kept]:
     """The scan in stretches of `stride` steps, with the state before each stretch."""
     B, N = p.x0.shape[0], p.W.shape[-2]
-    states = None if last_only else p.x0.new_empty(p.steps, B, N)
+    states = None if last_only else p.x0.new_empty(p.shape(N))
     # A long stretch is itself run in blocks, so that no array grows with T.
     block = max(1, min(stride, BLOCK // max(1, B * N)))
     x, marks = p.x0, []
@@ -197,10 +197,11 @@ def _run(
         end = min(start + stride, p.steps)
         for low in range(start, end, block):
             high = min(low + block, end)
-            piece, _ = kernel.forward(p.segment(low, high, x), False)
+            piece = p.segment(low, high, x)
+            found, _ = kernel.forward(piece, False)
             if states is not None:
-                states[low:high] = piece
-            x = piece[-1].clone()
+                states[p.cut(low, high)] = found
+            x = piece.final(found).clone()
     return states, x, tuple(marks)
 
 
@@ -208,15 +209,15 @@ def _sweep(
     kernel: Kernel,
     p: Problem,
     start: int,
-    states: Tensor,
+    before: tuple[Tensor, Tensor],
     slopes: Tensor,
     g_states: Tensor | None,
     g_last: Tensor | None,
     grads: Gradients,
 ) -> Tensor:
-    """The adjoint of one segment `p` of known states; its λ[0]."""
+    """The adjoint of one segment `p` of known states, see `Problem.before`; its λ[0]."""
     a, lam, adjoints = kernel.backward(p, slopes, g_states, g_last)
-    grads.add(p, start, states, a, adjoints)
+    grads.add(p, start, before, a, adjoints)
     return lam
 
 
@@ -237,8 +238,8 @@ def _recompute(
         piece = p.segment(low, high, marks[i])
         states, slopes = kernel.forward(piece, True)
         assert slopes is not None
-        g = None if g_states is None else g_states[low:high]
-        lam = _sweep(kernel, piece, low, states, slopes, g, lam, grads)
+        g = None if g_states is None else g_states[p.cut(low, high)]
+        lam = _sweep(kernel, piece, low, piece.before(states), slopes, g, lam, grads)
     assert lam is not None
     return lam
 
@@ -260,16 +261,12 @@ def _undo(
     for high in range(stop, start, -block):
         low = max(start, high - block)
         piece = p.segment(low, high, x)
-        previous = inverse(piece, x, rounds)
-        piece = p.segment(low, high, previous[0])
+        previous, x = inverse(piece, x, rounds)
         slopes = p.phi.slope(preactivations(piece, previous))
-        if piece.batch_sizes is not None:
-            for k, n in enumerate(piece.batch_sizes):
-                slopes[k, n:] = 0
-        states = torch.cat([previous[1:], x.unsqueeze(0)])
-        g = None if g_states is None else g_states[low:high]
-        lam = _sweep(kernel, piece, low, states, slopes, g, lam, grads)
-        x = previous[0].clone()
+        first = piece.rows(0) if p.ragged is not None else 1
+        before = previous[:first].flatten(0, -2), previous[first:]
+        g = None if g_states is None else g_states[p.cut(low, high)]
+        lam = _sweep(kernel, piece, low, before, slopes, g, lam, grads)
     assert lam is not None
     return lam, x
 

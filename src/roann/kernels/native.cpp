@@ -37,8 +37,9 @@ struct Build {
     bool (*shares_panels)(const Args&);
     int64_t (*packed_bytes)(const Args&);
     void (*pack_shared)(const Args&);
-    int64_t (*work_bytes)(const Args&, int64_t part, int64_t parts);
-    void (*run)(const Args&, int64_t part, int64_t parts, char* work);
+    int64_t (*unit)(const Args&);
+    int64_t (*work_bytes)(const Args&, int64_t from, int64_t to);
+    void (*run)(const Args&, int64_t from, int64_t to, char* work);
 };
 
 #define ROANN_LEVEL 0
@@ -143,11 +144,57 @@ char* aligned(int64_t bytes) {
 // A thread is worth starting for some tens of microseconds of work, and for rows that fill a tile.
 int64_t parts_for(const Args& p, const Build& k) {
     const double work = double(p.end - p.begin) * p.B * p.N * (2.0 * p.N + p.I + 40);
-    const int64_t unit = p.layout == NARROW ? k.lanes : 4;
+    const int64_t least = p.layout == NARROW ? k.lanes : 4;
     int64_t parts = p.threads;
-    if (parts > (p.B + unit - 1) / unit) parts = (p.B + unit - 1) / unit;
+    if (parts > (p.B + least - 1) / least) parts = (p.B + least - 1) / least;
     if (work < 3e6 * double(parts)) parts = int64_t(work / 3e6);
     return parts < 1 ? 1 : parts;
+}
+
+// How many of this call's steps each unit of rows moves in.
+std::vector<int64_t> moves(const Args& p, int64_t unit) {
+    std::vector<int64_t> counts;
+    int64_t t = p.end;
+    for (int64_t row = 0; row < p.B; row += unit) {
+        while (t > p.begin && p.starts[t] - p.starts[t - 1] <= row) t--;
+        counts.push_back(t - p.begin);
+    }
+    return counts;
+}
+
+// Where each thread's rows begin, if none may cost more than `most`; where the last one ends is
+// short of B if they do not suffice. A step costs as much as STEP rows, whatever the number of rows.
+std::vector<int64_t> filled(const std::vector<int64_t>& counts, int64_t parts, int64_t most) {
+    const int64_t STEP = 4;
+    std::vector<int64_t> bounds(1, 0);
+    size_t i = 0;
+    for (int64_t part = 0; part < parts; part++) {
+        int64_t cost = i < counts.size() ? STEP * counts[i] : 0;
+        while (i < counts.size() && cost + counts[i] <= most) cost += counts[i++];
+        bounds.push_back(int64_t(i));
+    }
+    return bounds;
+}
+
+// The rows of each thread, part i from bounds[i] to bounds[i + 1]: blocks, so that no two threads
+// write to one cache line more than once a step. Where sequences end early, later blocks are larger.
+std::vector<int64_t> share_out(const Args& p, int64_t unit, int64_t parts) {
+    const int64_t units = (p.B + unit - 1) / unit;
+    std::vector<int64_t> bounds;
+    if (p.starts && parts > 1) {
+        const std::vector<int64_t> counts = moves(p, unit);
+        int64_t low = 0, high = 1;  // the least cost that suffices lies between
+        while (filled(counts, parts, high).back() < units) high *= 2;
+        while (high - low > 1) {
+            const int64_t middle = (low + high) / 2;
+            (filled(counts, parts, middle).back() < units ? low : high) = middle;
+        }
+        bounds = filled(counts, parts, high);
+    } else {
+        for (int64_t i = 0; i <= parts; i++) bounds.push_back(units * i / parts);
+    }
+    for (int64_t& bound : bounds) bound = bound * unit < p.B ? bound * unit : p.B;
+    return bounds;
 }
 
 }  // namespace
@@ -182,10 +229,12 @@ EXPORT int64_t roann_run(Args* p) {
         k.pack_shared(*p);
     }
     const int64_t parts = parts_for(*p, k);
+    const std::vector<int64_t> bounds = share_out(*p, k.unit(*p), parts);
+    const auto run = [&](int64_t i, char* room) { k.run(*p, bounds[i], bounds[i + 1], room); };
     std::vector<char*> work;
     bool failed = false;
     for (int64_t i = 0; i < parts; i++) {
-        work.push_back(aligned(k.work_bytes(*p, i, parts)));
+        work.push_back(aligned(k.work_bytes(*p, bounds[i], bounds[i + 1])));
         failed = failed || !work.back();
     }
     std::fenv_t environment;  // the caller's treatment of denormals holds in every thread
@@ -196,12 +245,12 @@ EXPORT int64_t roann_run(Args* p) {
         for (; started < parts && !failed; started++)
             threads.emplace_back([&, i = started] {
                 std::fesetenv(&environment);
-                k.run(*p, i, parts, work[i]);
+                run(i, work[i]);
             });
     } catch (const std::system_error&) {  // no more threads to be had: their share is done below
     }
-    if (!failed) k.run(*p, 0, parts, work[0]);
-    for (int64_t i = started; i < parts && !failed; i++) k.run(*p, i, parts, work[i]);
+    if (!failed) run(0, work[0]);
+    for (int64_t i = started; i < parts && !failed; i++) run(i, work[i]);
     for (std::thread& t : threads) t.join();
     for (char* w : work) std::free(w);
     if (failed || (p->op == FORWARD ? p->end == p->T : p->begin == 0)) roann_free(p);

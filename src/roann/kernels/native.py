@@ -52,7 +52,7 @@ class _Args(ctypes.Structure):
         *((name, ctypes.c_int64) for name in ("alpha_step", "alpha_unit")),
         *((name, ctypes.c_void_p) for name in ("O0", "O1", "O2")),
         ("O_step", ctypes.c_int64),
-        ("batch_sizes", ctypes.c_void_p),
+        ("starts", ctypes.c_void_p),
         *((name, ctypes.c_void_p) for name in ("states", "slope", "g_states")),
         *((name, ctypes.c_int64) for name in ("g_step", "g_row")),
         *((name, ctypes.c_void_p) for name in ("a", "lambda0", "lambdas", "packed")),
@@ -182,10 +182,10 @@ class _Sweep:
             args.O2 = of_O[-1].data_ptr()
         if deep_O:
             args.O_step = N * N if dense else N
-        if p.batch_sizes is not None:
-            sizes = array("q", p.batch_sizes)
-            args.batch_sizes = sizes.buffer_info()[0]
-            self.kept.append(sizes)
+        if p.ragged is not None:
+            starts = array("q", p.ragged.starts)
+            args.starts = starts.buffer_info()[0]
+            self.kept.append(starts)
 
     def run(self) -> None:
         """All steps, in calls short enough for signals to be handled between them."""
@@ -210,16 +210,16 @@ class _Sweep:
         finally:
             self.library.free(ctypes.byref(args))
 
-    def slope_shape(self) -> tuple[tuple[int, ...], torch.dtype]:
+    def slope_shape(self, p: Problem) -> tuple[tuple[int, ...], torch.dtype]:
         """Shape and dtype of what stands for φ′."""
-        T, B, N, lanes = self.T, self.B, self.N, self.lanes
+        N, lanes = self.N, self.lanes
         if self.slopes == _NO_SLOPES:
-            return (T, B, 0), self.dtype
+            return p.shape(0), self.dtype
         if self.layout == _NARROW:
-            return (T, -(-B // lanes), N, lanes), self.dtype
+            return (self.T, -(-self.B // lanes), N, lanes), self.dtype
         if self.slopes == _BIT_SLOPES:
-            return (T, B, -(-N // lanes)), torch.int16
-        return (T, B, N), self.dtype
+            return p.shape(-(-N // lanes)), torch.int16
+        return p.shape(N), self.dtype
 
 
 def _filter(O: Linear) -> int:
@@ -255,18 +255,18 @@ def forward(p: Problem, keep_slopes: bool) -> tuple[Tensor, Tensor | None]:
     if p.u is not None and p.W_i is not None:
         u, W_i = _rows(p.u), p.W_i.contiguous()
         sweep.kept += [u, W_i]
-        args.u, args.u_step, args.u_row = u.data_ptr(), u.stride(0), u.stride(1)
+        args.u, args.u_step, args.u_row = u.data_ptr(), u.stride(0), u.stride(-2)
         args.W_i, args.I = W_i.data_ptr(), W_i.shape[1]
         sweep.cost += sweep.B * sweep.N * W_i.shape[1]
     if p.b is not None:
         b = p.b.contiguous()
         sweep.kept.append(b)
         args.b, args.b_step = b.data_ptr(), sweep.N if b.dim() == 2 else 0
-    states = workspace.empty((sweep.T, sweep.B, sweep.N), sweep.dtype)
+    states = workspace.empty(p.shape(sweep.N), sweep.dtype)
     args.states = states.data_ptr()
     slopes = None
     if keep_slopes:
-        slopes = workspace.empty(*sweep.slope_shape())
+        slopes = workspace.empty(*sweep.slope_shape(p))
         args.slopes, args.slope = sweep.slopes, slopes.data_ptr()
     sweep.run()
     return states, slopes
@@ -278,22 +278,25 @@ def backward(
     """See `Kernel.backward`. `slopes` come from `forward` above; some of them become `a`."""
     sweep = _Sweep(p, _BACKWARD)
     args = sweep.args
-    shape = sweep.T, sweep.B, sweep.N
+    shape = p.shape(sweep.N)
     if slopes.shape == shape and slopes.dtype == sweep.dtype:  # plain φ′, whoever computed it
         sweep.slopes = _REAL_SLOPES
         if sweep.layout == _NARROW:
-            pad = -sweep.B % sweep.lanes
-            groups = F.pad(slopes, (0, 0, 0, pad)).view(sweep.T, -1, sweep.lanes, sweep.N)
-            slopes = groups.mT.contiguous()
+            rows = sweep.B + -sweep.B % sweep.lanes
+            if p.ragged is None:
+                slopes = F.pad(slopes, (0, 0, 0, rows - sweep.B))
+            else:
+                slopes = p.ragged.padded(slopes, rows)
+            slopes = slopes.view(sweep.T, -1, sweep.lanes, sweep.N).mT.contiguous()
     args.slopes, args.slope = sweep.slopes, slopes.data_ptr()
     if g_states is not None:
         g = _rows(g_states)
         sweep.kept.append(g)
-        args.g_states, args.g_step, args.g_row = g.data_ptr(), g.stride(0), g.stride(1)
+        args.g_states, args.g_step, args.g_row = g.data_ptr(), g.stride(0), g.stride(-2)
     sweep.kept.append(slopes)
     own = slopes.shape == shape and slopes.dtype == sweep.dtype and slopes.is_contiguous()
     a = slopes if own else workspace.empty(shape, sweep.dtype)
-    lambda0 = torch.empty(shape[1:], dtype=sweep.dtype)
+    lambda0 = torch.empty((sweep.B, sweep.N), dtype=sweep.dtype)
     if g_last is None:
         lambda0.zero_()
     else:

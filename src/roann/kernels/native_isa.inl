@@ -58,7 +58,7 @@ static int64_t carve(Sweep& s, char* from) {
 
 static void forward_sweep(Sweep& s) {
     const Args& p = *s.p;
-    for (int64_t l = 0; l < s.rows; l++) {
+    for (int64_t l = 0; l < moving(s, p.begin); l++) {
         const real* x = p.begin ? (const real*)p.states + offset(s, p.begin - 1, l)
                                 : (const real*)p.x0 + row(s, l) * p.x0_row;
         memcpy(s.now + l * s.ld, x, p.N * sizeof(real));
@@ -73,7 +73,6 @@ static void forward_sweep(Sweep& s) {
         } else {
             forward_thin(s, t, m);
         }
-        for (int64_t l = m; l < s.rows; l++) repeat(s, t, l);
         real* x = s.now;
         s.now = s.next;
         s.next = x;
@@ -92,7 +91,6 @@ static void backward_sweep(Sweep& s) {
             for (int64_t j = 0; j < s.vectors; j++)
                 adjoint(s, t, j, l, 1, lambda + j * L, nullptr, s.now);
         }
-        for (int64_t l = m; l < s.rows; l++) pass(s, t, l);
         if (t > p.begin && (p.alpha_step || p.b_step)) load_update(s, t - 1);
         if (t == p.end - 1 || p.O_step) load_filter(s, t);
         if (p.layout == WIDE) {
@@ -108,43 +106,34 @@ static void backward_sweep(Sweep& s) {
     }
 }
 
-// Share `part` of `parts`. Ragged rows are dealt out like cards, so that every thread has its part
-// of the long ones; otherwise each takes a block.
-static Sweep share(const Args& p, int64_t part, int64_t parts) {
+// What is shared out, in rows: NARROW takes them in groups.
+static int64_t unit(const Args& p) { return p.layout == NARROW ? L : 1; }
+
+static Sweep share(const Args& p, int64_t from, int64_t to) {
     Sweep s = {};
     s.p = &p;
-    if (p.batch_sizes) {
-        s.row0 = part;
-        s.row_step = parts;
-        s.rows = (p.B - part + parts - 1) / parts;
-    } else {
-        s.row0 = p.B * part / parts;
-        s.row_step = 1;
-        s.rows = p.B * (part + 1) / parts - s.row0;
-    }
+    s.row0 = from;
+    s.rows = to - from;
     return s;
 }
 
-static int64_t work_bytes(const Args& p, int64_t part, int64_t parts) {
-    if (p.layout == NARROW) {
-        const int64_t groups = (p.B + L - 1) / L / parts + 1;
-        return (groups * p.N + p.I) * VECTOR_BYTES;
-    }
-    Sweep s = share(p, part, parts);
+static int64_t work_bytes(const Args& p, int64_t from, int64_t to) {
+    if (p.layout == NARROW) return ((to - from + L - 1) / L * p.N + p.I) * VECTOR_BYTES;
+    Sweep s = share(p, from, to);
     return carve(s, nullptr);
 }
 
-static void run(const Args& p, int64_t part, int64_t parts, char* work) {
+// One thread's part: rows from … to − 1.
+static void run(const Args& p, int64_t from, int64_t to, char* work) {
     if (p.layout == NARROW) {
-        const int64_t groups = (p.B + L - 1) / L;
-        const int64_t from = groups * part / parts, to = groups * (part + 1) / parts;
+        const int64_t first = from / L, last = (to + L - 1) / L;
         if (p.N == 2)
-            sweep_groups<2>(p, from, to, (V*)work);
+            sweep_groups<2>(p, first, last, (V*)work);
         else
-            sweep_groups<0>(p, from, to, (V*)work);
+            sweep_groups<0>(p, first, last, (V*)work);
         return;
     }
-    Sweep s = share(p, part, parts);
+    Sweep s = share(p, from, to);
     carve(s, work);
     const bool forward = p.op == FORWARD;
     if (p.layout == WIDE) {
@@ -159,5 +148,5 @@ static void run(const Args& p, int64_t part, int64_t parts, char* work) {
 }
 
 // What native.cpp needs to know of this build.
-static const Build BUILD = {L,           TILE_ROWS, NARROWEST, shares_panels, packed_bytes,
-                            pack_shared, work_bytes, run};
+static const Build BUILD = {L,    TILE_ROWS,  NARROWEST, shares_panels, packed_bytes, pack_shared,
+                            unit, work_bytes, run};

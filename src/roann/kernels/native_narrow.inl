@@ -31,7 +31,7 @@ INLINE void store_lanes(real* to, int n, int64_t N, const V* x) {
 }
 
 INLINE int moving_lanes(const Args& p, int64_t t, int64_t group) {
-    const int64_t n = (p.batch_sizes ? p.batch_sizes[t] : p.B) - group * L;
+    const int64_t n = moving_rows(p, t) - group * L;
     return n < 0 ? 0 : (n > L ? int(L) : int(n));
 }
 INLINE int group_rows(const Args& p, int64_t group) {
@@ -59,14 +59,14 @@ INLINE V filtered(const Args& p, int64_t t, int64_t N, int64_t j, const V* x) {
 template <int FIXED>
 static void forward_group(const Args& p, int64_t t, int64_t group, V* x, V* u) {
     const int64_t N = FIXED ? FIXED : p.N;
-    const int n = moving_lanes(p, t, group), all = group_rows(p, group);
+    const int n = moving_lanes(p, t, group);
+    if (!n) return;
     const real *W = (const real*)p.W + t * p.W_step, *W_i = (const real*)p.W_i;
     const real *b = (const real*)p.b + t * p.b_step;
     const real *alpha = (const real*)p.alpha + t * p.alpha_step;
     V* slopes = (V*)p.slope + (t * ((p.B + L - 1) / L) + group) * N;
     V y[FIXED ? FIXED : NARROWEST], slope[FIXED ? FIXED : NARROWEST];
-    if (p.I && n)
-        load_lanes((const real*)p.u + t * p.u_step + group * L * p.u_row, p.u_row, n, p.I, u);
+    if (p.I) load_lanes(input_at(p, t) + group * L * p.u_row, p.u_row, n, p.I, u);
     for (int64_t j = 0; j < N; j++) {
         y[j] = fill(p.b ? b[j] : real(0));
         for (int64_t i = 0; i < p.I; i++) y[j] = fma(fill(W_i[j * p.I + i]), u[i], y[j]);
@@ -83,21 +83,20 @@ static void forward_group(const Args& p, int64_t t, int64_t group, V* x, V* u) {
         if (p.slopes == REAL_SLOPES) slopes[j] = choose(moving, slope[j], V{});
     }
     for (int64_t j = 0; j < N; j++) x[j] = y[j];
-    store_lanes((real*)p.states + (t * p.B + group * L) * N, all, N, x);
+    store_lanes((real*)p.states + (first_row(p, t) + group * L) * N, n, N, x);
 }
 
 template <int FIXED>
 static void backward_group(const Args& p, int64_t t, int64_t group, V* lambda) {
     const int64_t N = FIXED ? FIXED : p.N;
-    const int n = moving_lanes(p, t, group), all = group_rows(p, group);
+    const int n = moving_lanes(p, t, group);
+    if (!n) return;
     const real *W = (const real*)p.W + t * p.W_step;
     const real *alpha = (const real*)p.alpha + t * p.alpha_step;
     const V* slopes = (const V*)p.slope + (t * ((p.B + L - 1) / L) + group) * N;
-    const int64_t at = (t * p.B + group * L) * N;
+    const int64_t at = (first_row(p, t) + group * L) * N;
     V g[FIXED ? FIXED : NARROWEST], a[FIXED ? FIXED : NARROWEST], rest[FIXED ? FIXED : NARROWEST];
-    if (p.g_states)
-        load_lanes((const real*)p.g_states + t * p.g_step + group * L * p.g_row, p.g_row, all, N,
-                   g);
+    if (p.g_states) load_lanes(gradient_at(p, t) + group * L * p.g_row, p.g_row, n, N, g);
     for (int64_t j = 0; j < N; j++) {
         if (p.g_states) lambda[j] += g[j];
         const V alpha_j = fill(alpha[j * p.alpha_unit]);
@@ -105,8 +104,8 @@ static void backward_group(const Args& p, int64_t t, int64_t group, V* lambda) {
         a[j] = alpha_j * slope * lambda[j];
         rest[j] = (1 - alpha_j) * lambda[j];
     }
-    store_lanes((real*)p.a + at, all, N, a);
-    if (p.lambdas) store_lanes((real*)p.lambdas + at, all, N, lambda);
+    store_lanes((real*)p.a + at, n, N, a);
+    if (p.lambdas) store_lanes((real*)p.lambdas + at, n, N, lambda);
     for (int64_t k = 0; k < N; k++) {
         V c = filtered(p, t, N, k, rest);
         for (int64_t j = 0; j < N; j++) c = fma(fill(W[j * N + k]), a[j], c);
@@ -123,12 +122,13 @@ static void sweep_groups(const Args& p, int64_t first_group, int64_t last_group,
     const real* from = (const real*)(back ? p.lambda0 : p.x0);
     int64_t stride = back ? N : p.x0_row;
     if (!back && p.begin) {
-        from = (const real*)p.states + (p.begin - 1) * p.B * N;
+        from = (const real*)p.states + first_row(p, p.begin - 1) * N;
         stride = N;
     }
     for (int64_t i = 0; i < groups; i++) {
         const int64_t group = first_group + i;
-        load_lanes(from + group * L * stride, stride, group_rows(p, group), N, work + i * N);
+        const int rows = back ? group_rows(p, group) : moving_lanes(p, p.begin, group);
+        load_lanes(from + group * L * stride, stride, rows, N, work + i * N);
     }
     if (!back) {
         for (int64_t t = p.begin; t < p.end; t++)

@@ -29,11 +29,14 @@ struct Args {
     // dense: matrix · gather: index, inverse · rotation: cos, sin, partner
     const void *O0, *O1, *O2;
     int64_t O_step;
-    const int64_t* batch_sizes;  // or null
+    // Or null. Sequences of unequal length: arrays over time hold the rows that move, and those of
+    // step t begin at row starts[t]; t runs to T.
+    const int64_t* starts;
 
-    void *states, *slope;                 // (T, B, N); the form of `slope` is private to the kernel
-    const void* g_states;                 // (T, B, N) or null
+    // Over time: (T, B, N), or (S, N) with `starts`. The form of `slope` is private to the kernel.
+    void *states, *slope;
+    const void* g_states;                 // or null
     int64_t g_step, g_row;
-    void *a, *lambda0, *lambdas;          // (T, B, N), (B, N) in/out, (T, B, N) or null
+    void *a, *lambda0, *lambdas;          // over time; (B, N) in/out; over time, or null
     void* packed;                         // weights, kept between the calls of one sweep
 };

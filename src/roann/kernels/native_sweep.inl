@@ -9,11 +9,11 @@ struct Ahead {
     bool write;
 };
 
-// One thread's share of a sweep. It owns rows row0, row0 + row_step, … of the batch, and scans
+// One thread's share of a sweep. It owns `rows` rows of the batch, from row0 on, and scans
 // them through all steps without meeting another thread.
 struct Sweep {
     const Args* p;
-    int64_t row0, row_step, rows;
+    int64_t row0, rows;
     int64_t vectors;  // per row, the last one partly filled
     int64_t K;        // length of what the panels multiply: N, and a short input behind it
     int64_t ld;       // length of a local row: an odd number of cache lines, against aliasing
@@ -31,15 +31,28 @@ INLINE int lanes(const Sweep& s, int64_t j) {
     const int64_t n = s.p->N - j * L;
     return n < L ? int(n) : int(L);
 }
-INLINE int64_t row(const Sweep& s, int64_t l) { return s.row0 + l * s.row_step; }
-INLINE int64_t offset(const Sweep& s, int64_t t, int64_t l) {
-    return (t * s.p->B + row(s, l)) * s.p->N;
-}
+INLINE int64_t row(const Sweep& s, int64_t l) { return s.row0 + l; }
 
-// How many of this thread's rows move at step t.
+// Where step t begins in an array over time, in rows; in the input, and in the gradient.
+INLINE int64_t first_row(const Args& p, int64_t t) { return p.starts ? p.starts[t] : t * p.B; }
+INLINE const real* input_at(const Args& p, int64_t t) {
+    return (const real*)p.u + (p.starts ? p.starts[t] * p.u_row : t * p.u_step);
+}
+INLINE const real* gradient_at(const Args& p, int64_t t) {
+    return (const real*)p.g_states + (p.starts ? p.starts[t] * p.g_row : t * p.g_step);
+}
+INLINE int64_t place(const Sweep& s, int64_t t, int64_t l) {
+    return first_row(*s.p, t) + row(s, l);
+}
+INLINE int64_t offset(const Sweep& s, int64_t t, int64_t l) { return place(s, t, l) * s.p->N; }
+
+// How many of all rows, and of this thread's, move at step t.
+INLINE int64_t moving_rows(const Args& p, int64_t t) {
+    return p.starts ? p.starts[t + 1] - p.starts[t] : p.B;
+}
 INLINE int64_t moving(const Sweep& s, int64_t t) {
-    if (!s.p->batch_sizes) return s.rows;
-    const int64_t m = (s.p->batch_sizes[t] - s.row0 + s.row_step - 1) / s.row_step;
+    if (!s.p->starts) return s.rows;
+    const int64_t m = moving_rows(*s.p, t) - s.row0;
     return m < 0 ? 0 : (m > s.rows ? s.rows : m);
 }
 
@@ -88,7 +101,7 @@ static void turn(const Sweep& s, int64_t l, const real* x) {
 static void update(const Sweep& s, int64_t t, int64_t j, int64_t from, int64_t m, real* C) {
     const Args& p = *s.p;
     const V alpha = load(s.alpha + j * L), beta = load(s.beta + j * L), bias = load(s.bias + j * L);
-    const int64_t code = p.phi, ld = s.ld, step = s.row_step;
+    const int64_t code = p.phi, ld = s.ld, N = p.N;
     const bool dense = p.filter == DENSE, real_slopes = p.slopes == REAL_SLOPES;
     const int n = lanes(s, j);
     const real* turned = s.turned + from * ld + j * L;
@@ -96,9 +109,9 @@ static void update(const Sweep& s, int64_t t, int64_t j, int64_t from, int64_t m
     real* states = (real*)p.states + offset(s, t, from) + j * L;
     real* slopes = (real*)p.slope + offset(s, t, from) + j * L;
     uint16_t* bits = p.slopes == BIT_SLOPES
-                         ? (uint16_t*)p.slope + (t * p.B + row(s, from)) * s.vectors + j
+                         ? (uint16_t*)p.slope + place(s, t, from) * s.vectors + j
                          : nullptr;
-    const int64_t bits_step = step * s.vectors, rows_step = step * p.N;
+    const int64_t bits_step = s.vectors;
     const bool curved = smooth(code);
     if (curved) {
         for (int64_t l = 0; l < m; l++) store(C + l * 2 * L, load(C + l * 2 * L) + bias);
@@ -116,8 +129,8 @@ static void update(const Sweep& s, int64_t t, int64_t j, int64_t from, int64_t m
         const V Ox = dense ? load(C + l * 2 * L + L) : load(turned + l * ld);
         const V x = fma(alpha, f, beta * Ox);
         store(next + l * ld, x);
-        store_part(states + l * rows_step, x, n);
-        if (real_slopes) store_part(slopes + l * rows_step, slope, n);
+        store_part(states + l * N, x, n);
+        if (real_slopes) store_part(slopes + l * N, slope, n);
     }
 }
 
@@ -127,6 +140,7 @@ static void update(const Sweep& s, int64_t t, int64_t j, int64_t from, int64_t m
 static void call_ahead(Sweep& s, int which, const real* array, int64_t stride, int64_t rows,
                        int64_t shares, bool write) {
     Ahead& ahead = s.ahead[which];
+    if (!rows) return;
     const int64_t bytes = s.p->N * int64_t(sizeof(real));
     const bool solid = stride == s.p->N;  // rows that follow each other are one long row
     ahead.at = (const char*)array;
@@ -155,18 +169,6 @@ INLINE void call_share(Sweep& s) {
         }
 }
 
-// A row that does not move repeats its state; its slopes are zero.
-static void repeat(Sweep& s, int64_t t, int64_t l) {
-    const Args& p = *s.p;
-    const real* from = t ? (const real*)p.states + offset(s, t - 1, l)
-                         : (const real*)p.x0 + row(s, l) * p.x0_row;
-    memcpy((real*)p.states + offset(s, t, l), from, p.N * sizeof(real));
-    if (p.slopes == BIT_SLOPES)
-        memset((uint16_t*)p.slope + (t * p.B + row(s, l)) * s.vectors, 0, s.vectors * 2);
-    else if (p.slopes == REAL_SLOPES)
-        memset((real*)p.slope + offset(s, t, l), 0, p.N * sizeof(real));
-}
-
 // From what flowed back to x[t+1] through later steps, in C (m, 2 L) and, if not null, in `turned`
 // (m, ld): λ[t+1] in full, then a = α φ′ λ and (1 − α) λ, for vector j of rows from … from + m − 1.
 static void adjoint(const Sweep& s, int64_t t, int64_t j, int64_t from, int64_t m, const real* C,
@@ -175,43 +177,30 @@ static void adjoint(const Sweep& s, int64_t t, int64_t j, int64_t from, int64_t 
     const V alpha = load(s.alpha + j * L), beta = load(s.beta + j * L);
     const V leak = fill(p.phi == RELU ? real(0) : real(0.01));
     const int n = lanes(s, j);
-    const int64_t ld = s.ld, step = s.row_step, at = offset(s, t, from) + j * L;
-    const real* g = p.g_states ? (const real*)p.g_states + t * p.g_step + row(s, from) * p.g_row +
-                                     j * L
-                               : nullptr;
+    const int64_t ld = s.ld, N = p.N, at = offset(s, t, from) + j * L;
+    const real* g =
+        p.g_states ? gradient_at(p, t) + row(s, from) * p.g_row + j * L : nullptr;
     real* lambdas = p.lambdas ? (real*)p.lambdas + at : nullptr;
     real* a_out = (real*)p.a + at;
     const real* slopes = p.slopes == REAL_SLOPES ? (const real*)p.slope + at : nullptr;
     const uint16_t* bits = p.slopes == BIT_SLOPES
-                               ? (const uint16_t*)p.slope + (t * p.B + row(s, from)) * s.vectors + j
+                               ? (const uint16_t*)p.slope + place(s, t, from) * s.vectors + j
                                : nullptr;
-    const int64_t g_step = step * p.g_row, bits_step = step * s.vectors, rows_step = step * p.N;
+    const int64_t g_row = p.g_row, bits_step = s.vectors;
     out += from * 2 * ld + j * L;
     for (int64_t l = 0; l < m; l++) {
         V lambda = load(C + l * 2 * L);
         if (turned) lambda += load(turned + l * ld);
-        if (g) lambda += load_part(g + l * g_step, n);
-        if (lambdas) store_part(lambdas + l * rows_step, lambda, n);
+        if (g) lambda += load_part(g + l * g_row, n);
+        if (lambdas) store_part(lambdas + l * N, lambda, n);
         V slope = fill(1);
-        if (slopes) slope = load_part(slopes + l * rows_step, n);
+        if (slopes) slope = load_part(slopes + l * N, n);
         if (bits) slope = choose(bits[l * bits_step], slope, leak);
         const V a = alpha * slope * lambda;
-        store_part(a_out + l * rows_step, a, n);
+        store_part(a_out + l * N, a, n);
         store(out + l * 2 * ld, a);
         store(out + l * 2 * ld + ld, beta * lambda);
     }
-}
-
-// A row that does not move at step t passes λ through, and has a = 0.
-static void pass(Sweep& s, int64_t t, int64_t l) {
-    const Args& p = *s.p;
-    real* lambda = (real*)p.lambda0 + row(s, l) * p.N;
-    if (p.g_states) {
-        const real* g = (const real*)p.g_states + t * p.g_step + row(s, l) * p.g_row;
-        for (int64_t i = 0; i < p.N; i++) lambda[i] += g[i];
-    }
-    if (p.lambdas) memcpy((real*)p.lambdas + offset(s, t, l), lambda, p.N * sizeof(real));
-    memset((real*)p.a + offset(s, t, l), 0, p.N * sizeof(real));
 }
 
 // What flowed back to x[t]: on to the elementwise part of step t − 1, or, at the last step of this

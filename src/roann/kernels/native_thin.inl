@@ -62,7 +62,7 @@ static void forward_thin(const Sweep& s, int64_t t, int64_t m) {
         dot_all_rows((const real*)p.W + t * p.W_step, p.N, p.N, x, y);
         if (p.I)
             dot_all_rows((const real*)p.W_i, p.N, p.I,
-                     (const real*)p.u + t * p.u_step + row(s, l) * p.u_row, y);
+                         input_at(p, t) + row(s, l) * p.u_row, y);
         if (p.filter == DENSE)
             dot_all_rows((const real*)p.O0 + t * p.O_step, p.N, p.N, x, Ox);
         else

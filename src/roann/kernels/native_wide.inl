@@ -124,23 +124,23 @@ static void pack_input(const Args& p, real* to) {
 static void forward_wide(Sweep& s, int64_t t, int64_t m) {
     const Args& p = *s.p;
     const int each = paired(p) ? 1 : 2;
-    const int64_t shares = panels(p) * tiles(m) * blocks(s.K), rows_step = s.row_step * p.N;
+    const int64_t shares = panels(p) * tiles(m) * blocks(s.K);
     if (m && t + 1 < p.T) {
-        const int64_t at = offset(s, t + 1, 0);
-        call_ahead(s, 0, (const real*)p.states + at, rows_step, s.rows, shares, true);
+        const int64_t at = offset(s, t + 1, 0), next = moving(s, t + 1);
+        call_ahead(s, 0, (const real*)p.states + at, p.N, next, shares, true);
         if (p.slopes == REAL_SLOPES)
-            call_ahead(s, 1, (const real*)p.slope + at, rows_step, s.rows, shares, true);
+            call_ahead(s, 1, (const real*)p.slope + at, p.N, next, shares, true);
     }
     if (p.filter != DENSE)
         for (int64_t l = 0; l < m; l++) turn(s, l, s.now + l * s.ld);
-    const real* u = (const real*)p.u + t * p.u_step + s.row0 * p.u_row;
+    const real* u = input_at(p, t) + s.row0 * p.u_row;
     if (appended(p))
         for (int64_t l = 0; l < m; l++)
-            memcpy(s.now + l * s.ld + p.N, u + l * s.row_step * p.u_row, p.I * sizeof(real));
+            memcpy(s.now + l * s.ld + p.N, u + l * p.u_row, p.I * sizeof(real));
     for (int64_t i = 0; i < panels(p); i++) {
         multiply(s, m, s.K, s.now, s.ld, s.panels + i * panel_size(p), 2, s.C, true);
         if (separate(p))
-            multiply(s, m, p.I, u, s.row_step * p.u_row, s.input_panels + i * input_panel_size(p),
+            multiply(s, m, p.I, u, p.u_row, s.input_panels + i * input_panel_size(p),
                      each, s.C, false);
         for (int v = 0; v < each && i * each + v < s.vectors; v++)
             update(s, t, i * each + v, 0, m, s.C + v * L);
@@ -149,17 +149,16 @@ static void forward_wide(Sweep& s, int64_t t, int64_t m) {
 
 static void backward_wide(Sweep& s, int64_t t, int64_t m) {
     const Args& p = *s.p;
-    const int64_t products = p.filter == DENSE ? 2 : 1, rows_step = s.row_step * p.N;
+    const int64_t products = p.filter == DENSE ? 2 : 1;
     const int64_t shares = products * panels(p) * tiles(m) * blocks(p.N);
     if (m && t >= 2) {
-        const int64_t at = offset(s, t - 2, 0);
-        call_ahead(s, 0, (const real*)p.a + at, rows_step, s.rows, shares, true);
+        const int64_t at = offset(s, t - 2, 0), next = moving(s, t - 2);
+        call_ahead(s, 0, (const real*)p.a + at, p.N, next, shares, true);
         if (p.slopes == REAL_SLOPES && p.slope != p.a)
-            call_ahead(s, 1, (const real*)p.slope + at, rows_step, m, shares, false);
+            call_ahead(s, 1, (const real*)p.slope + at, p.N, next, shares, false);
         if (p.g_states)
-            call_ahead(s, 2,
-                       (const real*)p.g_states + (t - 2) * p.g_step + s.row0 * p.g_row,
-                       s.row_step * p.g_row, m, shares, false);
+            call_ahead(s, 2, gradient_at(p, t - 2) + s.row0 * p.g_row, p.g_row, next, shares,
+                       false);
     }
     if (p.filter != DENSE)
         for (int64_t l = 0; l < m; l++) turn(s, l, s.now + l * 2 * s.ld + s.ld);

@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
+from roann.kernels import workspace
 from roann.kernels.activations import Activation
 from roann.kernels.linear import Linear
+from roann.kernels.ragged import Ragged
 
 
 @dataclass(frozen=True)
@@ -17,10 +20,12 @@ class Problem:
 
     Shapes: B batch, T steps, N state, I input. A leading T on W, b, α or O means one per step
     (depth); without it, shared by all steps (time). W and O may be rectangular only if T = 1.
+    An array over time (u, states, …) is (T, B, ·), or (S, ·) where sequences are of unequal length
+    (`ragged`): then it holds the rows that move, step after step.
 
     Attributes:
         x0: (B, N).
-        u: (T, B, I) or None.
+        u: (T, B, I), (S, I) or None.
         W: (N, N) or (T, N, N).
         W_i: (N, I), with u.
         b: (N,), (T, N) or None.
@@ -28,8 +33,7 @@ class Problem:
         alpha: (), (N,), (T, 1) or (T, N).
         phi: the nonlinearity.
         steps: T.
-        batch_sizes: None, or T non-increasing counts: at step k only the first batch_sizes[k]
-            rows move, the others keep their state (sequences of unequal length, longest first).
+        ragged: None, or how many rows move at each step; the others keep their state.
     """
 
     x0: Tensor
@@ -41,15 +45,49 @@ class Problem:
     alpha: Tensor
     phi: Activation
     steps: int
-    batch_sizes: tuple[int, ...] | None = None
+    ragged: Ragged | None = None
 
     def rows(self, k: int) -> int:
         """How many rows move at step k."""
-        return self.x0.shape[0] if self.batch_sizes is None else self.batch_sizes[k]
+        return self.x0.shape[0] if self.ragged is None else self.ragged.sizes[k]
 
     def alpha_at(self, k: int) -> Tensor:
         """α of step k: a scalar or (N,)."""
         return self.alpha[k] if self.alpha.dim() == 2 else self.alpha
+
+    def shape(self, width: int) -> tuple[int, ...]:
+        """The shape of an array over time: (T, B, width) or (S, width)."""
+        if self.ragged is None:
+            return self.steps, self.x0.shape[0], width
+        return self.ragged.starts[-1], width
+
+    def cut(self, start: int, stop: int) -> slice:
+        """Steps start … stop − 1 of an array over time."""
+        if self.ragged is None:
+            return slice(start, stop)
+        return slice(self.ragged.starts[start], self.ragged.starts[stop])
+
+    def at(self, array: Tensor, k: int) -> Tensor:
+        """Step k of an array over time: (rows, ·)."""
+        return array[k] if self.ragged is None else array[self.cut(k, k + 1)]
+
+    def final(self, states: Tensor) -> Tensor:
+        """x[T] as (B, N), from x[1] … x[T]."""
+        if self.ragged is None:
+            return states[-1]
+        moved = states.index_select(0, self.ragged.final.to(states.device))
+        return torch.cat([moved, self.x0[moved.shape[0] :]])
+
+    def before(self, states: Tensor) -> tuple[Tensor, Tensor]:
+        """x[k] of every row before it moves, from x[1] … x[T]: those of the first step, and those
+        of all others. Apart, because only sequences of equal length have both without a copy.
+        """
+        if self.ragged is None:
+            return self.x0, states[:-1]
+        index = self.ragged.before.to(states.device)
+        others = workspace.empty_like(states[: len(index)])
+        torch.index_select(states, 0, index, out=others)
+        return self.x0[: self.rows(0)], others
 
     def segment(self, start: int, stop: int, x0: Tensor) -> Problem:
         """The same scan over steps start … stop − 1, from x[start] = x0."""
@@ -57,13 +95,13 @@ class Problem:
         return replace(
             self,
             x0=x0,
-            u=None if self.u is None else self.u[cut],
+            u=None if self.u is None else self.u[self.cut(start, stop)],
             W=self.W[cut] if self.W.dim() == 3 else self.W,
             b=self.b[cut] if self.b is not None and self.b.dim() == 2 else self.b,
             O=self.O.segment(start, stop),
             alpha=self.alpha[cut] if self.alpha.dim() == 2 else self.alpha,
             steps=stop - start,
-            batch_sizes=None if self.batch_sizes is None else self.batch_sizes[cut],
+            ragged=None if self.ragged is None else Ragged(self.ragged.sizes[cut]),
         )
 
 
@@ -74,19 +112,15 @@ class Kernel(Protocol):
     """
 
     def forward(self, p: Problem, keep_slopes: bool) -> tuple[Tensor, Tensor | None]:
-        """The states x[1] … x[T] as (T, B, N) and, if asked, φ′(y[k]) as (T, B, N).
-
-        Rows that do not move repeat their state; their slopes are zero.
-        """
+        """The states x[1] … x[T] and, if asked, φ′(y[k]): arrays over time, of width N."""
         ...
 
     def backward(
         self, p: Problem, slopes: Tensor, g_states: Tensor | None, g_last: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """The adjoint sweep, from ∂ℓ/∂states (T, B, N) and ∂ℓ/∂x[T] (B, N); either may be None.
+        """The adjoint sweep, from ∂ℓ/∂states (over time) and ∂ℓ/∂x[T] (B, N); either may be None.
 
-        With λ[k] = ∂ℓ/∂x[k] in full, returns a[k] = α φ′(y[k]) λ[k+1] as (T, B, N), λ[0] as
-        (B, N), and λ[1] … λ[T] as (T, B, N) if `p.alpha.requires_grad`, else None. Rows that do
-        not move have a = 0 (and λ whatever passes through them). It may overwrite `slopes`.
+        With λ[k] = ∂ℓ/∂x[k] in full, returns a[k] = α φ′(y[k]) λ[k+1] over time, λ[0] as (B, N),
+        and λ[1] … λ[T] over time if `p.alpha.requires_grad`, else None. It may overwrite `slopes`.
         """
         ...

@@ -35,16 +35,16 @@ def step(
     return torch.lerp(O.apply(x), phi.value(y), alpha)
 
 
-def scan(p: Problem) -> Tensor:
-    """The states x[1] … x[T] as (T, B, N_out)."""
+def scan(p: Problem) -> tuple[Tensor, Tensor]:
+    """The states x[1] … x[T], as (T, B, N_out) or packed, and x[T] as (B, N_out)."""
     x, states = p.x0, []
     for k in range(p.steps):
         n = p.rows(k)
         W = p.W[k] if p.W.dim() == 3 else p.W
         drive = p.b[k] if p.b is not None and p.b.dim() == 2 else p.b
         if p.u is not None and p.W_i is not None:
-            drive = F.linear(p.u[k][:n], p.W_i, drive)
+            drive = F.linear(p.at(p.u, k), p.W_i, drive)
         new = step(x[:n], drive, W, p.O.at(k), p.alpha_at(k), p.phi)
         x = new if n == x.shape[0] else torch.cat([new, x[n:]])
-        states.append(x)
-    return torch.stack(states)
+        states.append(new)
+    return (torch.stack(states) if p.ragged is None else torch.cat(states)), x

@@ -16,6 +16,7 @@ from roann.kernels.gradients import Gradients
 from roann.kernels.linear import Linear
 from roann.kernels.memory import Memory
 from roann.kernels.problem import Kernel, Problem
+from roann.kernels.ragged import Ragged
 
 Tensors = tuple[Tensor | None, ...]
 
@@ -26,7 +27,7 @@ class Frame(NamedTuple):
     form: type[Linear]
     phi: Activation
     steps: int
-    batch_sizes: tuple[int, ...] | None
+    ragged: Ragged | None
 
     def fill(self, tensors: Tensors) -> Problem:
         """The problem over these tensors, in the order of `tensors_of`."""
@@ -35,7 +36,7 @@ class Frame(NamedTuple):
         assert W is not None
         assert alpha is not None
         O = self.form(*of_O)
-        return Problem(x0, u, W, W_i, b, O, alpha, self.phi, self.steps, self.batch_sizes)
+        return Problem(x0, u, W, W_i, b, O, alpha, self.phi, self.steps, self.ragged)
 
 
 def tensors_of(p: Problem) -> Tensors:
@@ -46,8 +47,8 @@ def tensors_of(p: Problem) -> Tensors:
 def scan(
     kernel: Kernel, memory: Memory, p: Problem, last_only: bool
 ) -> tuple[Tensor | None, Tensor]:
-    """(states (T, B, N) or None, x[T]), differentiable."""
-    frame = Frame(type(p.O), p.phi, p.steps, p.batch_sizes)
+    """(states over time or None, x[T]), differentiable."""
+    frame = Frame(type(p.O), p.phi, p.steps, p.ragged)
     outputs: tuple[Tensor | None, Tensor] = _Scan.apply(  # type: ignore[no-untyped-call]
         kernel, memory, frame, last_only, *tensors_of(p)
     )
@@ -93,8 +94,8 @@ def _differentiable(
     g_last: Tensor | None,
 ) -> Tensors:
     """The same gradients as a graph of their own: the adjoint of the reference loop."""
-    states = reference.scan(p)
-    pairs = [(o, g) for o, g in ((states, g_states), (states[-1], g_last)) if g is not None]
+    outputs = zip(reference.scan(p), (g_states, g_last), strict=True)
+    pairs = [(o, g) for o, g in outputs if g is not None]
     inputs = [t for t, need in zip(tensors, wanted, strict=True) if need and t is not None]
     grads = iter(
         torch.autograd.grad(

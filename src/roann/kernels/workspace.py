@@ -71,6 +71,11 @@ def empty(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     return torch.frombuffer(owner, dtype=dtype).view(shape)
 
 
+def empty_like(t: Tensor) -> Tensor:
+    """An uninitialised tensor of the shape, dtype and device of t, from the pool if it can be."""
+    return empty(tuple(t.shape), t.dtype) if t.device.type == "cpu" else torch.empty_like(t)
+
+
 def idle_bytes() -> int:
     """How much memory the pool keeps at this moment."""
     return sum(map(len, list(_idle)))

@@ -1,15 +1,15 @@
-"""Layouts of sequences: what `torch.nn.RNN` accepts, turned into (T, B, ·) once and back once."""
+"""Layouts of sequences: what `torch.nn.RNN` accepts, turned into what a scan takes, and back."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
+from torch.nn.utils.rnn import PackedSequence
 
 from roann import _checks
+from roann.kernels.ragged import Ragged
 
 
 @dataclass(frozen=True)
@@ -19,37 +19,32 @@ class Layout:
     Attributes:
         batched: whether there was a batch dimension.
         batch_first: whether it came before time.
+        steps: T, of the longest.
+        batch: B.
         packed: the packed sequence itself, if it was one; rows are then in its sorted order.
+        ragged: how its rows end, if they are of unequal length.
     """
 
     batched: bool
     batch_first: bool
-    packed: PackedSequence | None
+    steps: int
+    batch: int
+    packed: PackedSequence | None = None
+    ragged: Ragged | None = None
 
-    @cached_property
+    @property
     def batch_sizes(self) -> tuple[int, ...] | None:
-        """How many rows move at each step, if sequences are of unequal length."""
-        if self.packed is None or self.packed.batch_sizes[-1] == self.packed.batch_sizes[0]:
-            return None
-        return tuple(self.packed.batch_sizes.tolist())
-
-    @cached_property
-    def lengths(self) -> Tensor:
-        """The length of each row, longest first (packed sequences only)."""
-        assert self.packed is not None
-        sizes = self.packed.batch_sizes
-        rows = torch.arange(int(sizes[0]))
-        return (rows.unsqueeze(0) < sizes.unsqueeze(1)).sum(0)
+        """What `roa_scan` is told of it."""
+        return None if self.ragged is None else self.ragged.sizes
 
 
 def enter(
     input: Tensor | PackedSequence, batch_first: bool, input_size: int, like: Tensor
 ) -> tuple[Tensor, Layout]:
-    """The input as (T, B, I), and its layout."""
+    """The input as (T, B, I), or as it is packed, (S, I), if sequences are of unequal length."""
     if isinstance(input, PackedSequence):
         _features("input", input.data, input_size, like)
-        u, _ = pad_packed_sequence(PackedSequence(input.data, input.batch_sizes))
-        return u, Layout(batched=True, batch_first=False, packed=input)
+        return _enter_packed(input)
     if not isinstance(input, Tensor):
         _checks.fail("input", "a tensor or a PackedSequence", type(input).__name__, error=TypeError)
     if input.dim() not in (2, 3):
@@ -63,15 +58,22 @@ def enter(
         _checks.fail(
             "input", "at least one time step", "a sequence of length 0", error=RuntimeError
         )
-    return u, Layout(batched, batch_first and batched, None)
+    return u, Layout(batched, batch_first and batched, *u.shape[:2])
 
 
-def enter_state(
-    hx: Tensor | None, form: Layout, shape: tuple[int, int], u: Tensor, like: Tensor
-) -> Tensor:
+def _enter_packed(input: PackedSequence) -> tuple[Tensor, Layout]:
+    sizes: tuple[int, ...] = tuple(input.batch_sizes.tolist())
+    steps, batch = len(sizes), sizes[0]
+    if sizes[-1] == batch:
+        u = input.data.view(steps, batch, -1)
+        return u, Layout(True, False, steps, batch, input)
+    return input.data, Layout(True, False, steps, batch, input, Ragged(sizes))
+
+
+def enter_state(hx: Tensor | None, form: Layout, shape: tuple[int, int], like: Tensor) -> Tensor:
     """The initial state as (layers, B, N), rows in the order of the scan."""
     layers, N = shape
-    B = u.shape[1]
+    B = form.batch
     if hx is None:
         return torch.zeros(layers, B, N, dtype=like.dtype, device=like.device)
     wanted = (layers, B, N) if form.batched else (layers, N)
@@ -87,14 +89,10 @@ def enter_state(
 
 
 def leave(states: Tensor, form: Layout) -> Tensor | PackedSequence:
-    """(T, B, N) back into the user's layout."""
+    """The states of a scan back into the user's layout."""
     if form.packed is not None:
         p = form.packed
         data = states.reshape(-1, states.shape[-1])
-        if form.batch_sizes is not None:
-            # One gather; pack_padded_sequence would cut and join a piece per length.
-            rows = torch.arange(states.shape[1]) < p.batch_sizes.unsqueeze(1)
-            data = data.index_select(0, rows.flatten().nonzero().squeeze(1).to(data.device))
         return PackedSequence(data, p.batch_sizes, p.sorted_indices, p.unsorted_indices)
     if not form.batched:
         return states.squeeze(1)
@@ -112,13 +110,9 @@ def leave_state(last: Tensor, form: Layout) -> Tensor:
 
 def flip(x: Tensor, form: Layout) -> Tensor:
     """x backwards in time, each row within its own length."""
-    if form.batch_sizes is None:
+    if form.ragged is None:
         return x.flip(0)
-    T = x.shape[0]
-    k = torch.arange(T).unsqueeze(1)
-    lengths = form.lengths.unsqueeze(0)
-    source = torch.where(k < lengths, lengths - 1 - k, k).to(x.device)
-    return x.gather(0, source.unsqueeze(-1).expand_as(x))
+    return x.index_select(0, form.ragged.flipped.to(x.device))
 
 
 def _features(argument: str, x: Tensor, input_size: int, like: Tensor) -> None:

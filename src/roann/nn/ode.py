@@ -247,12 +247,12 @@ class RoaODE(RoaModule):
         """
         weight = self._tensor("weight_hh_l0")
         u, form = layout.enter(input, self.batch_first, self.input_size, weight)
-        x0 = layout.enter_state(hx, form, (1, self.hidden_size), u, weight)[0]
+        x0 = layout.enter_state(hx, form, (1, self.hidden_size), weight)[0]
         times, intervals = (_columns(t, form) for t in (times, intervals))
-        steps = readings.intervals_of(times, intervals, self.dt, *u.shape[:2])
+        steps = readings.intervals_of(times, intervals, self.dt, form.steps, form.batch)
         if steps is not None:
-            if form.batch_sizes is not None and steps.dim() == 2:
-                steps = readings.within(steps, form.lengths)
+            if form.ragged is not None and steps.dim() == 2:
+                steps = readings.within(steps, form.ragged.lengths)
             readings.moves_on(steps, "intervals" if times is None else "times")
         if self.method is None and (steps is None or steps.dim() == 1):
             states, last = self._scan(x0, u, steps, form, last_only)
@@ -268,7 +268,7 @@ class RoaODE(RoaModule):
         weight = self._tensor("weight_hh_l0")
         alpha, O = self.alpha, getattr(self, "filter_l0", None)
         if steps is not None or O is None:
-            stamps = torch.full(u.shape[:1], self.dt) if steps is None else steps
+            stamps = torch.full((form.steps,), self.dt) if steps is None else steps
             self._fits(stamps.to(weight.device))
             alpha, O = self._taken((stamps / self.dt).to(weight).unsqueeze(1), stack=True)
             self._serves(O)
@@ -301,16 +301,17 @@ class RoaODE(RoaModule):
         )
         with full:
             u, x = u.to(weight.dtype), x.to(weight.dtype)
-            stamps = torch.full(u.shape[:1], self.dt) if steps is None else steps
+            stamps = torch.full((form.steps,), self.dt) if steps is None else steps
             steps = stamps.to(weight)
             self._fits(steps)
-            for k in range(u.shape[0]):
-                n = x.shape[0] if form.batch_sizes is None else form.batch_sizes[k]
+            inputs = u if form.ragged is None else torch.split(u, list(form.ragged.sizes))
+            for k, here in enumerate(inputs):
+                n = len(here)
                 length = steps[k, :n] if steps.dim() == 2 else steps[k]
-                new = self._advance(x[:n], u[k, :n], length)
+                new = self._advance(x[:n], here, length)
                 x = new if n == x.shape[0] else torch.cat([new, x[n:]])
-                states.append(x)
-        return torch.stack(states), x
+                states.append(new)
+        return (torch.stack(states) if form.ragged is None else torch.cat(states)), x
 
     def settings(self) -> dict[str, Any]:
         """The constructor's arguments that rebuild this module, as JSON can hold them."""

@@ -185,7 +185,7 @@ class RoaRNN(RoaModule):
         weight = self._tensor("weight_hh_l0")
         u, form = layout.enter(input, self.batch_first, self.input_size, weight)
         D, N = self._directions, self.hidden_size
-        x0 = layout.enter_state(hx, form, (self.num_layers * D, N), u, weight)
+        x0 = layout.enter_state(hx, form, (self.num_layers * D, N), weight)
         lasts: list[Tensor] = []
         for layer in range(self.num_layers):
             top = layer == self.num_layers - 1

@@ -1,0 +1,63 @@
+"""Sequences of unequal length, as `torch.nn.utils.rnn.PackedSequence` lays them out.
+
+Longest first; of each step only the rows that still move, step after step: row r of step k is row
+`starts[k] + r` of the packed array. Nothing is stored, read or computed for what has ended.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """How many rows move at each step: T non-increasing counts."""
+
+    sizes: tuple[int, ...]
+
+    @cached_property
+    def starts(self) -> tuple[int, ...]:
+        """Where each step begins in a packed array; at the end, the length of the array."""
+        return (0, *accumulate(self.sizes))
+
+    @cached_property
+    def lengths(self) -> Tensor:
+        """The length of each sequence, longest first."""
+        counts = torch.tensor(self.sizes)
+        return (torch.arange(self.sizes[0]) < counts.unsqueeze(1)).sum(0)
+
+    @cached_property
+    def _places(self) -> tuple[Tensor, Tensor, Tensor]:
+        """(the step of each packed row, its row, where each step begins)."""
+        starts = torch.tensor(self.starts)
+        step = torch.arange(len(self.sizes)).repeat_interleave(torch.tensor(self.sizes))
+        return step, torch.arange(self.starts[-1]) - starts[step], starts
+
+    @cached_property
+    def before(self) -> Tensor:
+        """For every packed row but those of the first step: the row one step before."""
+        step, row, starts = (t[self.sizes[0] :] if i < 2 else t for i, t in enumerate(self._places))
+        return starts[step - 1] + row
+
+    @cached_property
+    def final(self) -> Tensor:
+        """The last packed row of each sequence."""
+        return torch.tensor(self.starts)[self.lengths - 1] + torch.arange(self.sizes[0])
+
+    @cached_property
+    def flipped(self) -> Tensor:
+        """For every packed row, the one that has its place when each sequence runs backwards."""
+        step, row, starts = self._places
+        return starts[self.lengths[row] - 1 - step] + row
+
+    def padded(self, packed: Tensor, rows: int) -> Tensor:
+        """(T, rows, ·) with zeros where nothing moves."""
+        step, row, _ = self._places
+        full = packed.new_zeros(len(self.sizes), rows, packed.shape[-1])
+        full[step.to(packed.device), row.to(packed.device)] = packed
+        return full
