@@ -32,6 +32,7 @@ Scratch = tuple[Tensor, ...] | None
 
 ANCHORS = 64  # exact states the reversible mode keeps, whatever T
 BLOCK = 1 << 20  # numbers in one (steps, B, N) block of the reversible mode
+STRETCH = 1 << 22  # numbers in a stretch that is recomputed: below, calls cost more than memory
 
 
 class DriftWarning(UserWarning):
@@ -93,7 +94,7 @@ class Checkpoint:
     def forward(
         self, kernel: Kernel, p: Problem, last_only: bool
     ) -> tuple[Tensor | None, Tensor, Kept, Scratch]:
-        states, last, marks = _run(kernel, p, _root(p.steps), last_only)
+        states, last, marks = _run(kernel, p, _stretch(p), last_only)
         return states, last, marks, None
 
     def backward(
@@ -165,7 +166,7 @@ class Reversible:
                     )
                     grads.restore(before)
                 span = p.segment(start, stop, exact)
-                marks = _run(kernel, span, _root(span.steps), True)[2]
+                marks = _run(kernel, span, _stretch(span), True)[2]
                 lam = _recompute(kernel, p, start, stop, marks, g_states, lam, grads)
             x = exact
         assert lam is not None
@@ -179,8 +180,9 @@ MEMORIES: dict[str, Memory] = {
 }
 
 
-def _root(steps: int) -> int:
-    return math.isqrt(max(steps - 1, 0)) + 1
+def _stretch(p: Problem) -> int:
+    """Steps from one kept state to the next, when all between are recomputed: √T, or a few more."""
+    return max(math.isqrt(max(p.steps - 1, 0)) + 1, STRETCH // max(1, p.x0.numel()))
 
 
 def _run(
@@ -232,7 +234,7 @@ def _recompute(
     grads: Gradients,
 ) -> Tensor:
     """The adjoint of steps start … stop − 1, each stretch recomputed from its mark."""
-    lam, stride = g_last, _root(stop - start)
+    lam, stride = g_last, _stretch(p.segment(start, stop, p.x0))
     for i in reversed(range(len(marks))):
         low, high = start + i * stride, min(start + (i + 1) * stride, stop)
         piece = p.segment(low, high, marks[i])
