@@ -2,6 +2,7 @@
 
 import json
 import math
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -228,6 +229,21 @@ def test_time_is_up_means_a_last_evaluation(tmp_path):
     desk, state = trained(tmp_path, Slope(), length=10**9, max_seconds=1e-9, eval_every=10**6)
     assert state.step == 1
     assert [line["step"] for line in desk.lines("eval")] == [1, 1]
+
+
+def test_the_processor_s_clock_does_not_count_waiting(tmp_path):
+    class Slow(Slope):
+        def forward(self, inputs: Tensor) -> Tensor:
+            time.sleep(0.01)
+            return super().forward(inputs)
+
+    took = {}
+    for clock in ("wall", "processor"):
+        (tmp_path / clock).mkdir()
+        _, state = trained(tmp_path / clock, Slow(), length=20, clock=clock)
+        took[clock] = state.seconds
+    assert took["wall"] >= 20 * 0.01
+    assert took["processor"] <= took["wall"] - 20 * 0.005
 
 
 @pytest.mark.parametrize("bend", [math.nan, math.inf])

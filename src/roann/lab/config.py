@@ -67,6 +67,8 @@ class Train:
         stop_score: end when the first evaluation set's primary score is at least as good as this.
         stop_evals: in how many evaluations in a row it must be.
         max_seconds: end when training took this long, over all resumes.
+        clock: what training time is: wall, or processor, the time of the processor over the number
+            of threads, which is what the wall shows where nothing else runs (on a CPU alone).
         seed: of weights, filters and data.
         threads: of torch; sums in another order differ in the last bits, so it is part of the run.
         device: cpu or cuda.
@@ -88,6 +90,7 @@ class Train:
     stop_score: float | None = None
     stop_evals: _Some = 1
     max_seconds: _Seconds | None = None
+    clock: Literal["wall", "processor"] = "wall"
     seed: Annotated[int, Ge(0), Le(2**62), tyro.conf.arg(aliases=("--seed",))] = 0
     threads: Annotated[int, Ge(1), Le(1024)] = 1
     device: Literal["cpu", "cuda"] = "cpu"

@@ -68,12 +68,13 @@ def train(
     """Train from `state` to the end of the plan; `state` is right whenever an exception leaves."""
     unit = unit_steps(plan, task)
     last = plan.length * unit
-    start = time.perf_counter() - state.seconds
+    now = _clock(plan)
+    start = now() - state.seconds
     while True:
         over = state.step >= last or _exceeds(state.seconds, plan.max_seconds)
         if state.measured < state.step:
             _measure(task, model, plan, state, desk, probe, unit, over)
-        state.seconds = time.perf_counter() - start
+        state.seconds = now() - start
         if over or state.good_evals >= plan.stop_evals:
             return
         desk.pause(state)
@@ -93,7 +94,7 @@ def train(
                 gradient.mul_(plan.clip_norm / norm)
         optimizer.step()
         state.step += 1
-        state.seconds = time.perf_counter() - start
+        state.seconds = now() - start
 
         if state.step % plan.log_every == 0:
             scores = task.scores(prediction.detach(), batch.targets)
@@ -209,6 +210,12 @@ def _finite(loss: Tensor, model: nn.Module, update: int) -> tuple[float, float]:
         wide = [g.to(torch.complex128 if g.is_complex() else torch.float64) for g in gradients]
         norm_value = float(torch.nn.utils.get_total_norm(wide))
     return loss_value, norm_value
+
+
+def _clock(plan: Train) -> Callable[[], float]:
+    if plan.clock == "wall":
+        return time.perf_counter
+    return lambda: time.process_time() / plan.threads
 
 
 def _exceeds(seconds: float, most: float | None) -> bool:

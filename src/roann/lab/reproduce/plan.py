@@ -84,11 +84,10 @@ def _kinds(file: str, seeds: int) -> Iterator[Arm]:
         yield Arm(file, seeds, change, f"{file}-{name}")
 
 
-def _league(*files: str) -> Iterator[Arm]:
-    for file in files:
-        for name in league.systems():
-            change = {"model": None, **league.changes(name, file.split("-")[1])}
-            yield Arm(file, 2, change, f"{file}-{name}")
+def _league(file: str, names: Iterable[str], seeds: int) -> Iterator[Arm]:
+    for name in names:
+        change = {"model": None, **league.changes(name, file.split("-")[1])}
+        yield Arm(file, seeds, change, f"{file}-{name}")
 
 
 _MOON, _DEEP = "double-moon-roa-50", "double-moon-roa-50000-adam"
@@ -200,7 +199,12 @@ FIGURES: dict[str, Figure] = {
     ),
     "league": Figure(
         "the league",
-        tuple(_league("league-adding-200", "league-copying-100", "league-adding-1000")),
+        (
+            *_league("league-adding-200", league.systems(), 2),
+            *_league("league-copying-100", league.systems(), 2),
+            *_league("league-adding-1000", league.systems(), 2),
+            *_league("league-psmnist-784", league.QUICK, 1),
+        ),
         ends=True,
     ),
 }
@@ -237,6 +241,7 @@ _BRIEF: dict[str, dict[str, Any]] = {
     "league-adding-200": {"task.length": 50, "train.max_seconds": 3.0},
     "league-copying-100": {"task.lag": 20, "train.max_seconds": 3.0},
     "league-adding-1000": {"task.length": 100, "train.max_seconds": 3.0},
+    "league-psmnist-784": {"train.length": 1, "train.max_seconds": 20.0},
 }
 
 

@@ -58,7 +58,7 @@ def league(arms: Arms, book: Book) -> list[str]:
     """Every system on three tasks."""
     lines = [
         "Every sequence system of the lab with its published settings, at about as many trained "
-        "numbers as a roaRNN of 128 neurons and for the same wall time on one core. Systems "
+        "numbers as a roaRNN of 128 neurons and for the same time on one core. Systems "
         "published with RMSProp are trained with Adam at the same rate. The last columns are the "
         "logarithms of the singular values of the Jacobian of the whole sequence, before and "
         "after training. A fast kernel helps here, as it does in use.",
@@ -74,11 +74,13 @@ def league(arms: Arms, book: Book) -> list[str]:
         worst = float("inf")
         competing.sort(key=lambda pair: _rank(pair[1], sign, worst))
         score = first.primary
-        budget = first.run.config["train"].get("max_seconds")
-        lines += [f"### {task.removeprefix('league-')}, {number(budget)} s each", ""]
+        plan = first.run.config["train"]
+        most = plan.get("max_seconds")
+        budget = f"{plan['length']} epochs" if most is None else f"{number(most)} s"
+        lines += [f"### {task.removeprefix('league-')}, {budget} each", ""]
         rows = [_league_row(system, arm, score) for system, arm in competing]
         head = (
-            "system", "trained numbers", "steps", "median of best", "best", "lost",
+            "system", "trained numbers", "steps", "ms per step", "median of best", "best", "lost",
             "ln σ before", "ln σ after",
         )  # fmt: skip
         lines += table(head, rows)
@@ -96,6 +98,7 @@ def _league_row(system: str, arm: Arm, score: str) -> list[str]:
         system,
         f"{arm[0].run.facts['effective_parameters']:,}",
         f"{statistics.median(r.run.steps for r in arm):,.0f}",
+        number(statistics.median(1e3 * r.run.seconds / max(1, r.run.steps) for r in arm)),
         shown(score, median_of(arm, "best")),
         shown(score, best_of(arm, "best")),
         f"{sum(r.lost for r in arm)} of {len(arm)}",
