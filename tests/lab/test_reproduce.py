@@ -219,7 +219,12 @@ def test_the_league_is_probed_outside_its_wall_time(place, monkeypatch):
     }
     copying = league | {"task": {"name": "copying", "lag": 3, "symbols": 2, "batch_size": 4}}
     write_experiments(
-        {"league-adding-200": league, "league-adding-1000": league, "league-copying-100": copying}
+        {
+            "league-adding-200": league,
+            "league-adding-1000": league,
+            "league-copying-100": copying,
+            "league-psmnist-784": league,
+        }
     )
     assert reproduce("league", "--only", "adding-200-gru") == 0
     found = {}
