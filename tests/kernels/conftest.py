@@ -8,3 +8,4 @@ from roann.kernels import memory
 @pytest.fixture(autouse=True)
 def short_stretches(monkeypatch):
     monkeypatch.setattr(memory, "STRETCH", 1)
+    monkeypatch.setattr(memory, "BLOCK", 200)

@@ -178,10 +178,27 @@ def test_kinked_sweeps_equal_autograd_of_the_reference(how, phi):
     assert_agrees(make(**how | {"phi": phi, "dtype": torch.float64}))
 
 
+@settings(max_examples=150, deadline=None)
+@given(problems, st.sampled_from(sorted(ACTIVATIONS)))
+def test_steps_are_undone(how, phi):
+    """Under the theorem's hypothesis x[T] leads back to every state, and to the same gradients."""
+    p = make(**how | {"phi": phi, "dtype": torch.float64})
+    p = replace(p, alpha=p.alpha / 20)
+    states, slopes = native.forward(p, True)
+    previous, first, found = native.inverse(p, p.final(states), 60)
+    wanted = torch.cat([x.flatten(0, -2) for x in p.before(states)])
+    torch.testing.assert_close(previous.flatten(0, -2), wanted, rtol=1e-11, atol=1e-11)
+    torch.testing.assert_close(first, p.x0, rtol=1e-11, atol=1e-11)
+    given_ = gradients_for(p)
+    back = native.backward(p, found, *given_)
+    for got, want in zip(back[:2], native.backward(p, slopes, *given_)[:2], strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-9, atol=1e-9)
+
+
 @pytest.mark.parametrize("isa", native.ISAS)
 def test_every_instruction_set(isa):
-    """The two property tests above, in a process that is held to one ISA."""
-    here = "test_smooth_sweeps or test_kinked_sweeps or test_activations"
+    """The property tests above, in a process that is held to one ISA."""
+    here = "test_smooth_sweeps or test_kinked_sweeps or test_steps_are or test_activations"
     run = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", here, __file__],
         env=os.environ | {"ROANN_ISA": isa},
@@ -243,7 +260,8 @@ def test_bits_do_not_depend_on_threads_or_cuts(N, form, ragged, monkeypatch):
         monkeypatch.setattr(native, "CALL_SECONDS", 1e-4 if cut < 1e12 else 1e3)
         torch.set_num_threads(threads)
         try:
-            found.append(sweeps(p, *given_))
+            gentle = replace(p, alpha=p.alpha / 100)  # or undoing so many steps would overflow
+            found.append((*sweeps(p, *given_), *native.inverse(gentle, p.x0, 3)[:2]))
         finally:
             torch.set_num_threads(before)
     for other in found[1:]:

@@ -257,7 +257,7 @@ def test_steps_can_be_undone():
     """Under the theorem's hypothesis the contraction finds every earlier state again."""
     p = problem(6, 50, sigma=2.0, alpha=0.02)
     states, last = reference.scan(p)
-    before, first = fused.inverse(p, last, rounds=30)
+    before, first, _ = fused.inverse(p, last, rounds=30)
     assert torch.equal(first, before[0])
     torch.testing.assert_close(before[0], p.x0, rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(before[1:], states[:-1], rtol=1e-10, atol=1e-10)

@@ -104,11 +104,8 @@ def backward(
     return slopes, lam, adjoints
 
 
-def inverse(p: Problem, last: Tensor, rounds: int) -> tuple[Tensor, Tensor]:
-    """x[0] … x[T−1] over time and x[0] as (B, N), from x[T] = `last`; `p.x0` is not read.
-
-    Each step is undone by `rounds` rounds of a contraction: see Note [Undoing a step].
-    """
+def inverse(p: Problem, last: Tensor, rounds: int) -> tuple[Tensor, Tensor, Tensor]:
+    """See `Kernel.inverse`."""
     drive = project(p)
     previous = last.new_empty(p.shape(last.shape[-1]))
     x = last.clone()
@@ -126,4 +123,4 @@ def inverse(p: Problem, last: Tensor, rounds: int) -> tuple[Tensor, Tensor]:
             guess = O.apply_transpose(target - scale * p.phi.value(y))
         p.at(previous, k).copy_(guess)
         x[:n] = guess
-    return previous, x
+    return previous, x, p.phi.slope(preactivations(p, previous))

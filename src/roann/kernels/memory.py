@@ -23,15 +23,14 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from roann.kernels.fused import inverse, preactivations
 from roann.kernels.gradients import Gradients
 from roann.kernels.problem import Kernel, Problem
 
 Kept = tuple[Tensor, ...]
 Scratch = tuple[Tensor, ...] | None
 
-ANCHORS = 64  # exact states the reversible mode keeps, whatever T
-BLOCK = 1 << 20  # numbers in one (steps, B, N) block of the reversible mode
+ANCHORS = 64  # exact states the reversible mode keeps, at most, whatever T
+BLOCK = 1 << 21  # numbers in one (steps, B, N) block of the reversible mode
 STRETCH = 1 << 22  # numbers in a stretch that is recomputed: below, calls cost more than memory
 
 
@@ -130,7 +129,7 @@ class Reversible:
     def forward(
         self, kernel: Kernel, p: Problem, last_only: bool
     ) -> tuple[Tensor | None, Tensor, Kept, Scratch]:
-        states, last, anchors = _run(kernel, p, math.ceil(p.steps / ANCHORS), last_only)
+        states, last, anchors = _run(kernel, p, _spacing(p), last_only)
         return states, last, (*anchors, last.clone()), None
 
     def backward(
@@ -147,7 +146,7 @@ class Reversible:
         rounds = _rounds(p)
         if rounds is None:
             self._tell("a step is no contraction,", "alpha (1 + r |W|) is near or above 1")
-        stride, tolerance = math.ceil(p.steps / ANCHORS), torch.finfo(x.dtype).eps ** 0.5
+        stride, tolerance = _spacing(p), torch.finfo(x.dtype).eps ** 0.5
         lam = g_last
         for i in reversed(range(len(anchors))):
             start, stop, exact = i * stride, min((i + 1) * stride, p.steps), anchors[i]
@@ -183,6 +182,11 @@ MEMORIES: dict[str, Memory] = {
 def _stretch(p: Problem) -> int:
     """Steps from one kept state to the next, when all between are recomputed: √T, or a few more."""
     return max(math.isqrt(max(p.steps - 1, 0)) + 1, STRETCH // max(1, p.x0.numel()))
+
+
+def _spacing(p: Problem) -> int:
+    """Steps from one anchor to the next."""
+    return max(math.ceil(p.steps / ANCHORS), BLOCK // max(1, p.x0.numel()))
 
 
 def _run(
@@ -263,8 +267,7 @@ def _undo(
     for high in range(stop, start, -block):
         low = max(start, high - block)
         piece = p.segment(low, high, x)
-        previous, x = inverse(piece, x, rounds)
-        slopes = p.phi.slope(preactivations(piece, previous))
+        previous, x, slopes = kernel.inverse(piece, x, rounds)
         first = piece.rows(0) if p.ragged is not None else 1
         before = previous[:first].flatten(0, -2), previous[first:]
         g = None if g_states is None else g_states[p.cut(low, high)]

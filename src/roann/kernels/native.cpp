@@ -1,4 +1,4 @@
-// The two sweeps of a scan on a CPU, as plain C++17 behind a C ABI: no torch, BLAS or OpenMP.
+// The sweeps of a scan on a CPU, as plain C++17 behind a C ABI: no torch, BLAS or OpenMP.
 //
 // The same source is compiled for three ISAs and two dtypes; the caller says which to run. The
 // batch is split over threads once per call, and each thread scans its rows through all steps.

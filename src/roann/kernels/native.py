@@ -19,16 +19,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from roann.kernels import workspace
+from roann.kernels import fused, workspace
 from roann.kernels.linear import Dense, Gather, Linear, Rotation
 from roann.kernels.problem import Problem
 from roann.kernels.workspace import release
 
-__all__ = ["available", "backward", "forward", "isa", "release", "supports", "why_not"]
+__all__ = ["available", "backward", "forward", "inverse", "isa", "release", "supports", "why_not"]
 
 ISAS = ("baseline", "avx2", "avx512")
 _DTYPES = {torch.float32: 0, torch.float64: 1}
-_FORWARD, _BACKWARD = 0, 1
+_FORWARD, _BACKWARD, _INVERSE = 0, 1, 2
 _WIDE, _NARROW, _THIN = 0, 1, 2
 _NO_SLOPES, _BIT_SLOPES, _REAL_SLOPES = 0, 1, 2
 _NARROWEST = 16  # NARROWEST in native_narrow.inl
@@ -46,7 +46,7 @@ class _Args(ctypes.Structure):
     _fields_ = [
         *((name, ctypes.c_int64) for name in ("op", "dtype", "isa", "layout", "phi", "filter")),
         *((name, ctypes.c_int64) for name in ("slopes", "threads", "T", "B", "N", "I")),
-        *((name, ctypes.c_int64) for name in ("begin", "end")),
+        *((name, ctypes.c_int64) for name in ("rounds", "begin", "end")),
         *((name, ctypes.c_void_p) for name in ("x0", "u", "W", "W_i", "b", "alpha")),
         *((name, ctypes.c_int64) for name in ("x0_row", "u_step", "u_row", "W_step", "b_step")),
         *((name, ctypes.c_int64) for name in ("alpha_step", "alpha_unit")),
@@ -210,6 +210,26 @@ class _Sweep:
         finally:
             self.library.free(ctypes.byref(args))
 
+    def drive(self, p: Problem) -> None:
+        """Fill in u, W_i and b."""
+        args = self.args
+        if p.u is not None and p.W_i is not None:
+            u, W_i = _rows(p.u), p.W_i.contiguous()
+            self.kept += [u, W_i]
+            args.u, args.u_step, args.u_row = u.data_ptr(), u.stride(0), u.stride(-2)
+            args.W_i, args.I = W_i.data_ptr(), W_i.shape[1]
+            self.cost += self.B * self.N * W_i.shape[1]
+        if p.b is not None:
+            b = p.b.contiguous()
+            self.kept.append(b)
+            args.b, args.b_step = b.data_ptr(), self.N if b.dim() == 2 else 0
+
+    def keep(self, p: Problem) -> Tensor:
+        """Room for what stands for φ′."""
+        slopes = workspace.empty(*self.slope_shape(p))
+        self.args.slopes, self.args.slope = self.slopes, slopes.data_ptr()
+        return slopes
+
     def slope_shape(self, p: Problem) -> tuple[tuple[int, ...], torch.dtype]:
         """Shape and dtype of what stands for φ′."""
         N, lanes = self.N, self.lanes
@@ -252,22 +272,10 @@ def forward(p: Problem, keep_slopes: bool) -> tuple[Tensor, Tensor | None]:
     x0 = _rows(p.x0)
     sweep.kept.append(x0)
     args.x0, args.x0_row = x0.data_ptr(), x0.stride(0)
-    if p.u is not None and p.W_i is not None:
-        u, W_i = _rows(p.u), p.W_i.contiguous()
-        sweep.kept += [u, W_i]
-        args.u, args.u_step, args.u_row = u.data_ptr(), u.stride(0), u.stride(-2)
-        args.W_i, args.I = W_i.data_ptr(), W_i.shape[1]
-        sweep.cost += sweep.B * sweep.N * W_i.shape[1]
-    if p.b is not None:
-        b = p.b.contiguous()
-        sweep.kept.append(b)
-        args.b, args.b_step = b.data_ptr(), sweep.N if b.dim() == 2 else 0
+    sweep.drive(p)
     states = workspace.empty(p.shape(sweep.N), sweep.dtype)
     args.states = states.data_ptr()
-    slopes = None
-    if keep_slopes:
-        slopes = workspace.empty(*sweep.slope_shape(p))
-        args.slopes, args.slope = sweep.slopes, slopes.data_ptr()
+    slopes = sweep.keep(p) if keep_slopes else None
     sweep.run()
     return states, slopes
 
@@ -307,3 +315,18 @@ def backward(
         args.lambdas = lambdas.data_ptr()
     sweep.run()
     return a, lambda0, lambdas
+
+
+def inverse(p: Problem, last: Tensor, rounds: int) -> tuple[Tensor, Tensor, Tensor]:
+    """See `Kernel.inverse`. The slopes are in a form that only `backward` above can read."""
+    sweep = _Sweep(p, _INVERSE)
+    if sweep.layout == _THIN:  # few rows per weight: nothing would be gained
+        return fused.inverse(p, last, rounds)
+    sweep.drive(p)
+    sweep.cost *= rounds + 1
+    x = last.clone(memory_format=torch.contiguous_format)
+    previous, slopes = workspace.empty(p.shape(sweep.N), sweep.dtype), sweep.keep(p)
+    args = sweep.args
+    args.rounds, args.lambda0, args.states = rounds, x.data_ptr(), previous.data_ptr()
+    sweep.run()
+    return previous, x, slopes

@@ -9,6 +9,9 @@
 #include "native_narrow.inl"
 
 static bool stacked(const Args& p) { return p.W_step || (p.filter == DENSE && p.O_step); }
+
+#include "native_inverse.inl"
+
 static bool shares_panels(const Args& p) { return p.layout == WIDE && !stacked(p); }
 
 // Bytes of the packed weights that all threads share.
@@ -36,7 +39,7 @@ static int64_t carve(Sweep& s, char* from) {
     const int64_t width = (s.K + L - 1) / L * VECTOR_BYTES;
     s.ld = ((width + 63) / 64 | 1) * 64 / int64_t(sizeof(real));
     const int64_t line = s.ld * int64_t(sizeof(real));
-    const int64_t block = s.rows * line * (p.op == BACKWARD ? 2 : 1);
+    const int64_t block = s.rows * line * (p.op == FORWARD ? 1 : 2);
     s.alpha = (real*)take(line);
     s.beta = (real*)take(line);
     s.bias = (real*)take(line);
@@ -52,7 +55,10 @@ static int64_t carve(Sweep& s, char* from) {
     s.D = (real*)take(products);
     const int64_t cleared = top;
     if (p.layout == WIDE && stacked(p)) s.panels = (real*)take(packed_bytes(p));
-    if (from) memset(from, 0, size_t(cleared));
+    if (from) {
+        memset(from, 0, size_t(cleared));
+        for (int64_t i = 0; p.op == INVERSE && i < s.ld; i++) s.beta[i] = 1;
+    }
     return top;
 }
 
@@ -135,16 +141,17 @@ static void run(const Args& p, int64_t from, int64_t to, char* work) {
     }
     Sweep s = share(p, from, to);
     carve(s, work);
-    const bool forward = p.op == FORWARD;
     if (p.layout == WIDE) {
         if (!stacked(p)) s.panels = (real*)p.packed;
         s.input_panels = s.panels + panels(p) * panel_size(p);
         if (stacked(p) && separate(p)) pack_input(p, s.input_panels);
     }
-    if (forward)
+    if (p.op == FORWARD)
         forward_sweep(s);
-    else
+    else if (p.op == BACKWARD)
         backward_sweep(s);
+    else
+        inverse_sweep(s);
 }
 
 // What native.cpp needs to know of this build.

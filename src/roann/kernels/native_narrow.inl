@@ -42,7 +42,7 @@ INLINE int group_rows(const Args& p, int64_t group) {
 // One unit of O x (or Oᵀ x).
 INLINE V filtered(const Args& p, int64_t t, int64_t N, int64_t j, const V* x) {
     const int64_t at = t * p.O_step;
-    const bool transpose = p.op == BACKWARD;
+    const bool transpose = p.op != FORWARD;
     if (p.filter == DENSE) {
         const real* O = (const real*)p.O0 + at;
         V c = {};
@@ -113,12 +113,51 @@ static void backward_group(const Args& p, int64_t t, int64_t group, V* lambda) {
     }
 }
 
+// One step back: see native_inverse.inl.
+template <int FIXED>
+static void inverse_group(const Args& p, int64_t t, int64_t group, V* x, V* u) {
+    const int64_t N = FIXED ? FIXED : p.N;
+    const int n = moving_lanes(p, t, group);
+    if (!n) return;
+    const real *W = (const real*)p.W + t * p.W_step, *W_i = (const real*)p.W_i;
+    const real *b = (const real*)p.b + t * p.b_step;
+    const real *alpha = (const real*)p.alpha + t * p.alpha_step;
+    V* slopes = (V*)p.slope + (t * ((p.B + L - 1) / L) + group) * N;
+    enum { ROOM = FIXED ? FIXED : NARROWEST };
+    V target[ROOM], guess[ROOM], y[ROOM], slope[ROOM];
+    if (p.I) load_lanes(input_at(p, t) + group * L * p.u_row, p.u_row, n, p.I, u);
+    for (int64_t j = 0; j < N; j++) target[j] = x[j] / (1 - fill(alpha[j * p.alpha_unit]));
+    for (int64_t j = 0; j < N; j++) guess[j] = filtered(p, t, N, j, target);
+    for (int64_t round = 0; round < p.rounds; round++) {
+        for (int64_t j = 0; j < N; j++) {
+            y[j] = fill(p.b ? b[j] : real(0));
+            for (int64_t i = 0; i < p.I; i++) y[j] = fma(fill(W_i[j * p.I + i]), u[i], y[j]);
+            for (int64_t k = 0; k < N; k++) y[j] = fma(fill(W[j * N + k]), guess[k], y[j]);
+        }
+        if (smooth(p.phi))
+            smooth_all(p.phi, N, L, (real*)y, (real*)slope);
+        else
+            for (int64_t j = 0; j < N; j++) y[j] = linear_phi(p.phi, y[j], slope + j);
+        for (int64_t j = 0; j < N; j++) {
+            const V a = fill(alpha[j * p.alpha_unit]);
+            y[j] = fma(-a / (1 - a), y[j], target[j]);
+        }
+        for (int64_t j = 0; j < N; j++) guess[j] = filtered(p, t, N, j, y);
+    }
+    const unsigned moving = first(n);
+    for (int64_t j = 0; j < N; j++) {
+        x[j] = choose(moving, guess[j], x[j]);
+        if (p.slopes == REAL_SLOPES) slopes[j] = choose(moving, slope[j], V{});
+    }
+    store_lanes((real*)p.states + (first_row(p, t) + group * L) * N, n, N, x);
+}
+
 // All steps for groups first_group … last_group − 1; `work` holds their state and one input.
 template <int FIXED>
 static void sweep_groups(const Args& p, int64_t first_group, int64_t last_group, V* work) {
     const int64_t N = p.N, groups = last_group - first_group;
     V* u = work + groups * N;
-    const bool back = p.op == BACKWARD;
+    const bool back = p.op != FORWARD;
     const real* from = (const real*)(back ? p.lambda0 : p.x0);
     int64_t stride = back ? N : p.x0_row;
     if (!back && p.begin) {
@@ -138,7 +177,10 @@ static void sweep_groups(const Args& p, int64_t first_group, int64_t last_group,
     }
     for (int64_t t = p.end - 1; t >= p.begin; t--)
         for (int64_t i = 0; i < groups; i++)
-            backward_group<FIXED>(p, t, first_group + i, work + i * N);
+            if (p.op == BACKWARD)
+                backward_group<FIXED>(p, t, first_group + i, work + i * N);
+            else
+                inverse_group<FIXED>(p, t, first_group + i, work + i * N, u);
     for (int64_t i = 0; i < groups; i++) {
         const int64_t group = first_group + i;
         store_lanes((real*)p.lambda0 + group * L * N, group_rows(p, group), N, work + i * N);

@@ -1,4 +1,4 @@
-// What the two sweeps are told: one flat struct, mirrored by `Args` in native.py.
+// What a sweep is told: one flat struct, mirrored by `Args` in native.py.
 //
 // Letters as in problem.py: B batch, T steps, N state, I input. Strides are in elements; the last
 // dimension of every array is contiguous. A step stride of 0 means "shared by all steps".
@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-enum Op { FORWARD = 0, BACKWARD = 1 };
+enum Op { FORWARD = 0, BACKWARD = 1, INVERSE = 2 };
 enum Filter { DENSE = 0, GATHER = 1, ROTATION = 2 };
 enum Phi { RELU = 0, TANH = 1, SIGMOID = 2, IDENTITY = 3, LEAKY_RELU = 4, SOFTPLUS = 5 };
 enum Slopes { NO_SLOPES = 0, BIT_SLOPES = 1, REAL_SLOPES = 2 };
@@ -22,6 +22,7 @@ enum Layout {
 struct Args {
     int64_t op, dtype, isa, layout, phi, filter, slopes, threads;
     int64_t T, B, N, I;
+    int64_t rounds;      // of the contraction that undoes a step
     int64_t begin, end;  // steps begin … end − 1 of this call; a sweep may be cut into several
 
     const void *x0, *u, *W, *W_i, *b, *alpha;
@@ -37,6 +38,7 @@ struct Args {
     void *states, *slope;
     const void* g_states;                 // or null
     int64_t g_step, g_row;
-    void *a, *lambda0, *lambdas;          // over time; (B, N) in/out; over time, or null
+    // Over time; (B, N) in and out: λ, or in the inverse sweep x; over time, or null.
+    void *a, *lambda0, *lambdas;
     void* packed;                         // weights, kept between the calls of one sweep
 };

@@ -20,7 +20,7 @@ struct Sweep {
     real *alpha, *beta, *bias;      // α, 1 − α and b of the current step
     real *cos, *sin;                // of the filter of the current step
     int32_t* index;
-    real *now, *next;               // local rows: x, or [a, (1 − α) λ] in the backward sweep
+    real *now, *next;               // local rows: x, or [a, (1 − α) λ] backwards, or [x, target]
     real* turned;                   // O x (or Oᵀ (1 − α) λ) of all rows, by a structured filter
     real *C, *D;                    // one panel of products, and of slopes: (rows, 2 L)
     real *panels, *input_panels;    // packed weights
@@ -66,11 +66,11 @@ static void load_update(Sweep& s, int64_t t) {
     if (p.b) memcpy(s.bias, (const real*)p.b + t * p.b_step, p.N * sizeof(real));
 }
 
-// The filter as the sweep needs it: O forwards, Oᵀ backwards.
+// The filter as the sweep needs it: O forwards, Oᵀ otherwise.
 static void load_filter(Sweep& s, int64_t t) {
     const Args& p = *s.p;
     if (p.filter == DENSE) return;
-    const bool transpose = p.op == BACKWARD;
+    const bool transpose = p.op != FORWARD;
     const void* which = p.filter == ROTATION ? p.O2 : (transpose ? p.O1 : p.O0);
     const int64_t* index = (const int64_t*)which + t * p.O_step;
     for (int64_t i = 0; i < p.N; i++) s.index[i] = int32_t(index[i]);

@@ -3,7 +3,8 @@
 //
 // A panel holds, for each k, the weights from unit k to 2 L outputs. Forwards with a dense filter
 // these are L rows of W beside the same L rows of O, so that y and O x of one unit meet in
-// registers; otherwise they are 2 L outputs of one matrix.
+// registers; otherwise they are 2 L outputs of one matrix. Where W and O are not used side by side,
+// the panel of O lies behind that of W.
 
 // C (M, 2 L) += A (M, K) · panel (K, V2 · L). Every entry of C is one chain of fused multiply-adds
 // in the order of k, whatever M: how rows are grouped into tiles cannot change a result.
@@ -83,11 +84,12 @@ INLINE int64_t panels(const Args& p) {
 }
 
 // A short input is appended to the state; a long one has panels of its own, without O beside them.
-INLINE int64_t appended(const Args& p) { return p.op == FORWARD && p.I <= L ? p.I : 0; }
-INLINE int64_t separate(const Args& p) { return p.op == FORWARD && p.I > L ? p.I : 0; }
+INLINE int64_t appended(const Args& p) { return p.op != BACKWARD && p.I <= L ? p.I : 0; }
+INLINE int64_t separate(const Args& p) { return p.op != BACKWARD && p.I > L ? p.I : 0; }
 
 INLINE int64_t panel_size(const Args& p) {
-    return (p.N + (p.op == BACKWARD && p.filter == DENSE ? p.N : appended(p))) * 2 * L;
+    const int64_t turning = p.op != FORWARD && p.filter == DENSE ? p.N : 0;
+    return (p.N + appended(p) + turning) * 2 * L;
 }
 INLINE int64_t input_panel_size(const Args& p) { return separate(p) * outputs_per_panel(p); }
 
@@ -103,11 +105,13 @@ static void pack(const Args& p, int64_t t, real* to) {
             if (O) pack_columns(behind, O, j, N, N);
             continue;
         }
-        const int64_t j1 = O ? j : j + L;
+        const bool beside = paired(p);
+        const int64_t j1 = beside ? j : j + L;
         pack_rows(to, 2, 0, W + j * N, N - j, N);
-        pack_rows(to, 2, 1, (O ? O : W) + j1 * N, N - j1, N);
+        pack_rows(to, 2, 1, (beside ? O : W) + j1 * N, N - j1, N);
         pack_rows(behind, 2, 0, W_i + j * p.I, N - j, few);
-        pack_rows(behind, 2, 1, W_i + j1 * p.I, O ? 0 : N - j1, few);
+        pack_rows(behind, 2, 1, W_i + j1 * p.I, beside ? 0 : N - j1, few);
+        if (O && !beside) pack_columns(behind + few * 2 * L, O, j, N, N);
     }
 }
 

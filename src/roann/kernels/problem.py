@@ -106,9 +106,9 @@ class Problem:
 
 
 class Kernel(Protocol):
-    """The two sweeps of a fast kernel; everything else (parameter gradients, memory) is shared.
+    """The sweeps of a fast kernel; everything else (parameter gradients, memory) is shared.
 
-    Neither records a graph; both are called with square W of one float dtype on one device.
+    None records a graph; all are called with square W of one float dtype on one device.
     """
 
     def forward(self, p: Problem, keep_slopes: bool) -> tuple[Tensor, Tensor | None]:
@@ -122,5 +122,13 @@ class Kernel(Protocol):
 
         With λ[k] = ∂ℓ/∂x[k] in full, returns a[k] = α φ′(y[k]) λ[k+1] over time, λ[0] as (B, N),
         and λ[1] … λ[T] over time if `p.alpha.requires_grad`, else None. It may overwrite `slopes`.
+        """
+        ...
+
+    def inverse(self, p: Problem, last: Tensor, rounds: int) -> tuple[Tensor, Tensor, Tensor]:
+        """The way back: x[0] … x[T−1] over time, x[0] as (B, N), and the slopes φ′(y[k]).
+
+        From x[T] = `last`, each step undone by `rounds` rounds of a contraction, see Note [Undoing
+        a step] in memory.py; `p.x0` is not read.
         """
         ...
