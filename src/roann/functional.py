@@ -16,6 +16,7 @@ from torch import Tensor
 
 from roann import _checks
 from roann.kernels import fused, native, reference
+from roann.kernels import step as single
 from roann.kernels.activations import ACTIVATIONS
 from roann.kernels.linear import Dense, Linear
 from roann.kernels.memory import MEMORIES
@@ -77,8 +78,12 @@ def roa_step(
     Reference: Eq. (12) and (19) of the paper.
     """
     phi = ACTIVATIONS[_checks.choice("nonlinearity", nonlinearity, ACTIVATIONS)]
+    form = _form(O, x)
+    x_next = single.step(x, u, W, W_i, b, form, alpha, phi)
+    if x_next is not None:
+        return x_next
     drive = b if u is None or W_i is None else F.linear(u, W_i, b)
-    return reference.step(x, drive, W, _form(O, x), alpha, phi)
+    return reference.step(x, drive, W, form, alpha, phi)
 
 
 def roa_scan(
@@ -184,12 +189,13 @@ def _full(t: Tensor) -> Tensor:
 
 def _form(O: Orthogonal, x: Tensor) -> Linear:
     """O as a kernel consumes it, in the dtype of x."""
+    if type(O) is Dense and O.matrix.dtype is x.dtype:  # the usual case, at no cost
+        return O
     form = Dense(O) if isinstance(O, Tensor) else O if isinstance(O, Linear) else O.form()
-    if isinstance(form, Dense) and form.matrix.dtype == x.dtype:  # the usual case, at no cost
+    tensors = form.tensors()
+    if all(t.dtype == x.dtype or not t.is_floating_point() for t in tensors):
         return form
-    return form.with_tensors(
-        tuple(t.to(x.dtype) if t.is_floating_point() else t for t in form.tensors())
-    )
+    return form.with_tensors(tuple(t.to(x.dtype) if t.is_floating_point() else t for t in tensors))
 
 
 def _steps(u: Tensor | None, W: Tensor, b: Tensor | None, steps: int | None) -> int:

@@ -132,16 +132,25 @@ def cell(plan: Plan) -> list[Row]:
     }
     cells["nn.RNNCell"] = nn.RNNCell(I, N, nonlinearity="relu")
 
-    def caller(cell: nn.Module, graph: bool) -> Callable[[], object]:
-        def run() -> object:
-            with torch.set_grad_enabled(graph):
+    g = torch.rand(1, N, generator=rng)
+
+    def caller(cell: nn.Module, work: str) -> Callable[[], object]:
+        parameters = list(cell.parameters())
+
+        def forward() -> object:
+            with torch.set_grad_enabled(work != "forward"):
                 return cell(u, x)
 
-        return run
+        def train() -> None:
+            for p in parameters:
+                p.grad = None
+            torch.autograd.backward(cell(u, x), g)
+
+        return train if work == "train" else forward
 
     made: list[Row] = []
-    for work, graph in (("forward", False), ("forward with graph", True)):
-        everyone = [Contender(name, caller(cell, graph)) for name, cell in cells.items()]
+    for work in ("forward", "forward with graph", "train"):
+        everyone = [Contender(name, caller(cell, work)) for name, cell in cells.items()]
         made += measured(plan, "cell", work, everyone, {"B": 1, "N": N, "I": I}, 1, "nn.RNNCell")
     return made
 

@@ -114,6 +114,11 @@ class Filter(nn.Module, ABC):
             return (self.out_features, self.in_features)[axis]
         return self.larger
 
+    def _held(self, name: str) -> Tensor:
+        """A buffer or what stands in its place, sooner than through nn.Module's attributes."""
+        value = self._buffers.get(name)
+        return getattr(self, name) if value is None else value
+
     def _lead(self) -> tuple[int, ...]:
         return () if self.depth is None else (self.depth,)
 

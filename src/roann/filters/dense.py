@@ -23,11 +23,11 @@ class _Matrix(Filter):
     matrix: Tensor
 
     def _core(self) -> Linear:
-        return Dense(self.matrix)
+        return self.form()
 
     def form(self) -> Linear:
         """The matrix itself."""
-        return Dense(self.matrix)
+        return Dense(self._held("matrix"))
 
 
 def _q(D: Tensor, sign_fixed: bool) -> Tensor:

@@ -20,7 +20,7 @@ class _Order(Filter):
     inverse: Tensor
 
     def _core(self) -> Linear:
-        return Gather(self.index, self.inverse)
+        return Gather(self._held("index"), self._held("inverse"))
 
     def _both(self, index: Tensor) -> dict[str, Tensor]:
         index = index.expand(*self._lead(), self.larger).contiguous()

@@ -63,6 +63,9 @@ class Dense(Linear):
 
     matrix: Tensor
 
+    def tensors(self) -> tuple[Tensor, ...]:
+        return (self.matrix,)
+
     @property
     def stacked(self) -> bool:
         return self.matrix.dim() == 3
@@ -99,6 +102,9 @@ class Gather(Linear):
 
     index: Tensor
     inverse: Tensor
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        return self.index, self.inverse
 
     @property
     def stacked(self) -> bool:

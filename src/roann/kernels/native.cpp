@@ -4,6 +4,7 @@
 // batch is split over threads once per call, and each thread scans its rows through all steps.
 
 #include <cfenv>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -21,6 +22,7 @@
 #endif
 
 #include "native_problem.h"
+#include "native_step.h"
 
 #define INLINE static inline __attribute__((always_inline))
 #define EXPORT extern "C" __attribute__((visibility("default")))
@@ -40,6 +42,8 @@ struct Build {
     int64_t (*unit)(const Args&);
     int64_t (*work_bytes)(const Args&, int64_t from, int64_t to);
     void (*run)(const Args&, int64_t from, int64_t to, char* work);
+    void (*step)(const Step&);
+    void (*step_adjoint)(const StepAdjoint&);
 };
 
 #define ROANN_LEVEL 0
@@ -260,3 +264,5 @@ EXPORT int64_t roann_run(Args* p) {
 // Python looks for an entry point by this name in anything built as an extension module; the
 // functions above are reached through ctypes instead.
 EXPORT void* PyInit__native() { return nullptr; }
+
+#include "native_call.inl"

@@ -68,7 +68,7 @@ class _Library:
             getattr(dll, name).restype = ctypes.c_int64
         dll.roann_lanes.argtypes = [ctypes.c_int64, ctypes.c_int64]
         dll.roann_free.restype = None
-        self.run, self.free = dll.roann_run, dll.roann_free
+        self.path, self.run, self.free = path, dll.roann_run, dll.roann_free
         best = dll.roann_isa()
         self.isa = best if isa is None else ISAS.index(isa)
         if self.isa > best:

@@ -7,6 +7,7 @@
 #include "native_wide.inl"
 #include "native_thin.inl"
 #include "native_narrow.inl"
+#include "native_step.inl"
 
 static bool stacked(const Args& p) { return p.W_step || (p.filter == DENSE && p.O_step); }
 
@@ -156,4 +157,4 @@ static void run(const Args& p, int64_t from, int64_t to, char* work) {
 
 // What native.cpp needs to know of this build.
 static const Build BUILD = {L,    TILE_ROWS,  NARROWEST, shares_panels, packed_bytes, pack_shared,
-                            unit, work_bytes, run};
+                            unit, work_bytes, run,       step_forward,  step_backward};

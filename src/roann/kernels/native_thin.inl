@@ -13,7 +13,10 @@ static int64_t dot_rows(const real* S, int64_t N, int64_t K, const real* x, real
         V c[R] = {};
         for (int64_t k = 0; k < whole; k += L) {
             const V v = load(x + k);
-            UNROLL for (int i = 0; i < R; i++) c[i] = fma(load(r + i * K + k), v, c[i]);
+            UNROLL for (int i = 0; i < R; i++) {
+                __builtin_prefetch(r + (i + R) * K + k);  // rows lie too close for the processor's
+                c[i] = fma(load(r + i * K + k), v, c[i]);
+            }
         }
         UNROLL for (int i = 0; i < R; i++) {
             if (rest) c[i] = fma(load_part(r + i * K + whole, rest), x_rest, c[i]);
@@ -24,7 +27,7 @@ static int64_t dot_rows(const real* S, int64_t N, int64_t K, const real* x, real
 }
 
 static void dot_all_rows(const real* S, int64_t N, int64_t K, const real* x, real* out) {
-    dot_rows<1>(S, N, K, x, out, dot_rows<8>(S, N, K, x, out, 0));
+    dot_rows<1>(S, N, K, x, out, dot_rows<4>(S, N, K, x, out, 0));
 }
 
 // out += Sᵀ x for a row-major S (K, N): W vectors of columns at a time.

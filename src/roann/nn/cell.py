@@ -42,6 +42,7 @@ class RoaRNNCell(RoaModule):
     """
 
     filter: Filter
+    bias: nn.Parameter | None
 
     def __init__(
         self,
@@ -74,7 +75,7 @@ class RoaRNNCell(RoaModule):
             room(hidden_size, input_size),
             room(hidden_size, hidden_size),
         )
-        self.bias = room(hidden_size) if bias else None
+        self.register_parameter("bias", room(hidden_size) if bias else None)
         self._add_logit("", self.weight_hh)
         self.reset_parameters(generator)
         self.filter = make(filter, hidden_size, generator=generator, device=device, dtype=dtype)
@@ -87,14 +88,15 @@ class RoaRNNCell(RoaModule):
 
     def step(self, x: Tensor, u: Tensor) -> Tensor:
         """The next state from x (…, N) and u (…, I)."""
+        W, W_i, b = self._weights()
         return roa_step(
             x,
-            self.weight_hh,
-            self.filter,
+            W,
+            self._filter("filter").form(),
             self.alpha,
             u=u,
-            W_i=self.weight_ih,
-            b=self.bias,
+            W_i=W_i,
+            b=b,
             nonlinearity=self.nonlinearity,
         )
 
@@ -103,15 +105,26 @@ class RoaRNNCell(RoaModule):
         shape = input.shape
         if len(shape) not in (1, 2):
             _checks.fail("input", "1 dimension (unbatched) or 2", f"{len(shape)}")
-        if shape[-1] != self.input_size:
-            _checks.fail("input", f"{self.input_size} features", shape[-1], error=RuntimeError)
-        _checks.same_dtype("input", input, self.weight_ih)
-        wanted = (*shape[:-1], self.hidden_size)
+        *lead, I = shape
+        if self.input_size != I:
+            _checks.fail("input", f"{self.input_size} features", I, error=RuntimeError)
+        W, W_i, _ = self._weights()
+        if input.dtype is not W_i.dtype:
+            _checks.same_dtype("input", input, W_i)
+        wanted = (*lead, self.hidden_size)
         if hx is None:
-            hx = self.weight_hh.new_zeros(wanted)
+            hx = W.new_zeros(wanted)
         elif hx.shape != wanted:
             _checks.fail("hx", f"shape {wanted}", tuple(hx.shape), error=RuntimeError)
         return self.step(hx, input)
+
+    def _weights(self) -> tuple[Tensor, Tensor, Tensor | None]:
+        """W, W_i and b, sooner than through nn.Module's attributes."""
+        held: Any = self._parameters
+        try:
+            return held["weight_hh"], held["weight_ih"], held["bias"]
+        except KeyError:  # a parametrization stands in the place of one
+            return self.weight_hh, self.weight_ih, self.bias
 
     def settings(self) -> dict[str, Any]:
         """The constructor's arguments that rebuild this module, as JSON can hold them."""

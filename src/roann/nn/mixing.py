@@ -63,7 +63,11 @@ class Mixed(nn.Module):
         """α of the scan whose parameters end in `suffix`."""
         if self.learn_rho:
             return torch.sigmoid(self._tensor("alpha_logit" + suffix))
-        return self._start if self._alpha is None else self._alpha
+        try:  # sooner than through nn.Module's attributes
+            vector = self._buffers["_alpha"]
+        except KeyError:  # a parametrization stands in its place
+            vector = self._alpha
+        return self._start if vector is None else vector
 
     def _add_logit(self, suffix: str, like: Tensor, depth: int | None = None) -> None:
         """Room beside `like` for a learned α: () or (N,); (depth, 1) or (depth, N) in depth."""
@@ -93,7 +97,7 @@ class Mixed(nn.Module):
         return value
 
     def _filter(self, name: str) -> Filter:
-        value: Filter = getattr(self, name)
+        value: Filter = self._modules[name]  # type: ignore[assignment]
         return value
 
     def _alpha_settings(self) -> dict[str, object]:

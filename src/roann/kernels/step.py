@@ -1,0 +1,158 @@
+"""One step of few rows by the compiled kernel, for cells that are called in a loop.
+
+The work of such a call is a few microseconds, so everything around it is written for few Python
+operations: the library looks at the tensors itself (native_call.inl). Nothing is remembered from
+one call to the next, so modules may be moved, loaded, copied and shared by threads at any time.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd import forward_ad
+from torch.overrides import has_torch_function_variadic as _overridden
+
+from roann.kernels import native, reference
+from roann.kernels.activations import Activation
+from roann.kernels.linear import Dense, Gather, Linear, Rotation
+
+FEW = 8  # rows
+LARGE = 1 << 17  # rows times numbers in W; above either, torch's products are faster
+
+_FORMS: dict[type[Linear], int] = {Dense: 0, Gather: 1, Rotation: 2}
+_compiling = torch.compiler.is_compiling
+_transforming = torch._C._are_functorch_transforms_active
+_modes = torch._C._len_torch_dispatch_stack
+_tracer = torch._C._get_tracing_state
+_casting = torch._C._is_any_autocast_enabled
+
+
+class _Library:
+    """The functions of the library that take tensors; they are called with the GIL held."""
+
+    def __init__(self, path: str, isa: int, api: object) -> None:
+        dll, number, thing = ctypes.PyDLL(path), ctypes.c_int64, ctypes.py_object
+        address = ctypes.pythonapi.PyCapsule_GetPointer
+        address.argtypes, address.restype = [thing, ctypes.c_char_p], ctypes.c_void_p
+        self.step, self.adjoint, exchange = (
+            getattr(dll, f"roann_{name}") for name in ("step", "step_adjoint", "exchange")
+        )
+        exchange.argtypes = [ctypes.c_void_p, thing]
+        self.step.argtypes = [number, number, number, ctypes.c_double, thing, thing]
+        self.adjoint.argtypes = [*self.step.argtypes, thing]
+        exchange.restype = self.step.restype = self.adjoint.restype = number
+        self.isa = isa
+        self.usable = bool(exchange(address(api, b"dlpack_exchange_api"), None))
+
+
+@cache
+def _load() -> _Library | None:
+    """The library, where it was built and torch can show it tensors."""
+    api = getattr(Tensor, "__dlpack_c_exchange_api__", None)
+    if api is None or not native.available():
+        return None
+    built = native._library()
+    library = _Library(str(built.path), built.isa, api)
+    return library if library.usable else None
+
+
+def _watched() -> bool:
+    """Whether somebody wants to see the step as operations of torch."""
+    return (
+        _compiling()
+        or _transforming()
+        or forward_ad._current_level >= 0
+        or _modes() > 0
+        or _tracer() is not None
+    )
+
+
+def step(
+    x: Tensor,
+    u: Tensor | None,
+    W: Tensor,
+    W_i: Tensor | None,
+    b: Tensor | None,
+    O: Linear,
+    alpha: Tensor | float,
+    phi: Activation,
+) -> Tensor | None:
+    """`reference.step` with drive W_i u + b; None where that one must serve, or is faster."""
+    if _watched() or _casting():
+        return None
+    library, form = _load(), _FORMS.get(type(O))
+    size, weights = x.numel() ** 2, W.numel()  # (B N)² and N²
+    if size > FEW**2 * weights or size * weights > LARGE**2 or library is None or form is None:
+        return None
+    if u is None or W_i is None:
+        u = W_i = None
+    elif u.is_neg():  # a bit that the library does not see
+        return None
+    number, vector = (0.0, alpha) if isinstance(alpha, Tensor) else (alpha, None)
+    of_O = O.tensors()
+    tensors = (x, u, W, W_i, b, vector, *of_O)
+    if _overridden(*tensors) or x.is_neg():
+        return None
+    recording = torch.is_grad_enabled()
+    if recording:
+        for t in of_O if vector is None else (vector, *of_O):
+            if t.requires_grad:
+                return None
+        recording = W.requires_grad or any(t is not None and t.requires_grad for t in tensors)
+    told = (library.isa, phi.code, form, number)
+    x_next = torch.empty_like(x)
+    if not library.step(*told, tensors, x_next):
+        return None
+    if recording:
+        how = told, phi, type(O)
+        x_next = _apply((x_next, tensors, how), x, u, W, W_i, b)  # type: ignore[no-untyped-call]
+    return x_next
+
+
+class _Step(torch.autograd.Function):
+    """The graph of a step that is done. It keeps the inputs alone: φ′ is found again from them."""
+
+    @staticmethod
+    def forward(ctx: Any, done: Any, *_: Tensor) -> Tensor:
+        x_next: Tensor
+        x_next, tensors, ctx.how = done
+        ctx.save_for_backward(*tensors)
+        return x_next
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Any:
+        how, tensors, wanted = ctx.how, ctx.saved_tensors, ctx.needs_input_grad[1:]
+        library = _load()
+        if library is not None and not torch.is_grad_enabled() and not _watched():
+            found = tuple(
+                torch.empty_like(t) if need else None
+                for t, need in zip(tensors[:5], wanted, strict=True)
+            )
+            if library.adjoint(*how[0], tensors, g.resolve_neg().contiguous(), found):
+                return None, *found
+        return None, *_differentiable(how, tensors, wanted, g)
+
+
+# `Function.apply` would first unwrap what function transforms have left behind, which takes as long
+# as the step. There is nothing of the kind here: the library could not have read it.
+_apply = super(torch.autograd.Function, _Step).apply
+
+
+def _differentiable(
+    how: Any, tensors: tuple[Tensor, ...], wanted: tuple[bool, ...], g: Tensor
+) -> tuple[Tensor | None, ...]:
+    """The same gradients by operations of torch: the adjoint of the reference step."""
+    (*_, number), phi, form = how
+    x, u, W, W_i, b, vector, *of_O = tensors
+    deeper = torch.is_grad_enabled()
+    with torch.enable_grad(), torch.autocast("cpu", enabled=False):
+        drive = b if u is None else F.linear(u, W_i, b)
+        x_next = reference.step(x, drive, W, form(*of_O), number if vector is None else vector, phi)
+        inputs = [t for t, need in zip(tensors[:5], wanted, strict=True) if need]
+        grads = iter(torch.autograd.grad(x_next, inputs, g, create_graph=deeper))
+    return tuple(next(grads) if need else None for need in wanted)

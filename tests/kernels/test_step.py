@@ -1,0 +1,435 @@
+"""One step of few rows by the compiled kernel, against the reference step.
+
+AddressSanitizer: as in test_native.py, with this file.
+"""
+
+import copy
+import os
+import subprocess
+import sys
+import threading
+from functools import partial
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch._subclasses import FakeTensorMode
+from torch.nn.utils import parametrize
+from torch.utils.flop_counter import FlopCounterMode
+
+from roann import RoaLayer, RoaRNNCell
+from roann.functional import roa_step
+from roann.kernels import native, reference
+from roann.kernels import step as single
+from roann.kernels.activations import ACTIVATIONS
+from roann.kernels.linear import Dense, Gather, Rotation
+
+pytestmark = pytest.mark.skipif(
+    not native.available(), reason=f"the native kernel: {native.why_not()}"
+)
+f64 = torch.float64
+FORMS = ("dense", "gather", "rotation")
+ALPHAS = ("number", "scalar", "vector")
+NAMES = ("x", "u", "W", "W_i", "b")
+
+
+def filter_of(form, N, g):
+    if form == "dense":
+        return Dense(torch.linalg.qr(torch.randn(N, N, generator=g, dtype=f64)).Q.contiguous())
+    order = torch.randperm(N, generator=g)
+    if form == "gather":
+        return Gather(order, order.argsort())
+    angle = torch.randn(N, generator=g, dtype=f64)
+    partner = torch.arange(N)
+    for i, j in order[: N // 2 * 2].view(-1, 2).tolist():
+        angle[j] = -angle[i]
+        partner[i], partner[j] = j, i
+    alone = partner == torch.arange(N)
+    angle[alone] = 0
+    return Rotation(angle.cos(), angle.sin(), partner)
+
+
+def problem(N, I, B, form="dense", alpha="number", dtype=f64, bias=True, seed=0):
+    """The arguments of a step but φ, exact in `dtype`; B = 0 is a state without a batch."""
+    g = torch.Generator().manual_seed(seed)
+
+    def normal(*shape):
+        return torch.randn(shape, generator=g, dtype=f64).to(dtype)
+
+    lead = (B,) if B else ()
+    O = filter_of(form, N, g)
+    O = O.with_tensors(tuple(t.to(dtype) if t.is_floating_point() else t for t in O.tensors()))
+    shape = {"scalar": (), "vector": (N,)}.get(alpha)
+    return {
+        "x": normal(*lead, N),
+        "u": normal(*lead, I) if I else None,
+        "W": normal(N, N) / N**0.5,
+        "W_i": normal(N, I) if I else None,
+        "b": normal(N) if bias else None,
+        "O": O,
+        "alpha": 0.3 if shape is None else torch.rand(shape, generator=g, dtype=f64).to(dtype),
+    }
+
+
+def plain(p, phi):
+    """The reference step."""
+    drive = p["b"] if p["u"] is None else F.linear(p["u"], p["W_i"], p["b"])
+    return reference.step(p["x"], drive, p["W"], p["O"], p["alpha"], ACTIVATIONS[phi])
+
+
+def fast(p, phi="tanh"):
+    """The compiled step; None where it declines."""
+    return single.step(**p, phi=ACTIVATIONS[phi])
+
+
+def gradients(step, p, phi, g, **options):
+    """∂⟨g, x′⟩ by everything that may have a gradient."""
+    p = p | {name: p[name].clone().requires_grad_() for name in NAMES if p[name] is not None}
+    inputs = [p[name] for name in NAMES if p[name] is not None]
+    return torch.autograd.grad(step(p, phi), inputs, g, **options)
+
+
+def double(p):
+    O = p["O"]
+    wide = O.with_tensors(tuple(t.double() if t.is_floating_point() else t for t in O.tensors()))
+    cast = {k: v.double() if isinstance(v, torch.Tensor) else v for k, v in p.items()}
+    return cast | {"O": wide}
+
+
+def close(got, want, N):
+    """Equal to the rounding of sums of N + 30 terms of order one."""
+    got, want = got.detach(), want.detach()
+    bound = 4 * torch.finfo(got.dtype).eps * (N + 30)
+    assert got.shape == want.shape
+    assert float((got - want).abs().max()) <= bound * max(1.0, float(want.abs().max()))
+
+
+@pytest.mark.parametrize("phi", ACTIVATIONS)
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("N", [1, 2, 7, 16, 178])
+def test_states_equal_the_reference(N, form, phi):
+    for B in (0, 1, 2, 3, 4, 5) if N < 178 else (0, 1, 4):
+        for I, alpha, bias in ((1, "number", True), (3, "vector", False), (0, "scalar", True)):
+            for dtype in (torch.float32, f64):
+                p = problem(N, I, B, form, alpha, dtype, bias, seed=B)
+                close(fast(p, phi), plain(double(p), phi).to(dtype), N)
+
+
+@pytest.mark.parametrize("phi", ACTIVATIONS)
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("N", [1, 2, 7, 16, 178])
+def test_gradients_equal_those_of_the_reference(N, form, phi):
+    for B in (0, 1, 2, 5) if N < 178 else (0, 1, 4):
+        for I, alpha, bias in ((1, "number", True), (20, "vector", False), (0, "scalar", True)):
+            p = problem(N, I, B, form, alpha, f64, bias, seed=B)
+            g = torch.randn(p["x"].shape, generator=torch.Generator().manual_seed(1), dtype=f64)
+            assert fast(p, phi) is not None
+            for got, want in zip(
+                gradients(fast, p, phi, g), gradients(plain, p, phi, g), strict=True
+            ):
+                close(got, want, N + B)
+
+
+def test_more_neurons_than_the_adjoint_takes_at_a_time():
+    p = problem(300, 2, 1)
+    g = torch.ones((), dtype=f64).expand(1, 300)
+    for got, want in zip(
+        gradients(fast, p, "tanh", g), gradients(plain, p, "tanh", g), strict=True
+    ):
+        close(got, want, 300)
+
+
+@pytest.mark.parametrize("isa", native.ISAS)
+def test_every_instruction_set(isa):
+    """The three tests above, in a process that is held to one ISA."""
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "equal or more",
+         __file__],
+        env=os.environ | {"ROANN_ISA": isa},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if "asks for more than this processor has" in run.stdout:
+        pytest.skip(f"this processor has no {isa}")
+    assert run.returncode == 0, run.stdout
+    assert " passed" in run.stdout
+    assert "skipped" not in run.stdout
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("B", [0, 2])
+def test_first_and_second_derivatives(form, B):
+    p = problem(4, 2, B, form, "vector")
+
+    def of(*tensors):
+        return fast(p | dict(zip(NAMES, tensors, strict=True)), "tanh")
+
+    inputs = tuple(p[name].requires_grad_() for name in NAMES)
+    assert torch.autograd.gradcheck(of, inputs)
+    assert torch.autograd.gradgradcheck(of, inputs)
+
+
+def test_only_what_is_asked_for_has_a_gradient():
+    p = problem(6, 2, 2)
+    g = torch.ones(2, 6, dtype=f64)
+    whole = dict(zip(NAMES, gradients(plain, p, "tanh", g), strict=True))
+    for name in NAMES:
+        leaf = p[name].clone().requires_grad_()
+        x_next = fast(p | {name: leaf})
+        assert x_next.grad_fn is not None
+        (got,) = torch.autograd.grad(x_next, [leaf], g)
+        close(got, whole[name], 6)
+    assert fast(p).grad_fn is None
+    with torch.no_grad():
+        assert fast(p | {"W": p["W"].clone().requires_grad_()}).grad_fn is None
+
+
+def test_a_graph_may_be_walked_twice_and_in_a_batch():
+    p = problem(5, 1, 1)
+    p["W"].requires_grad_()
+    x_next = fast(p)
+    basis = torch.eye(5, dtype=f64).unsqueeze(1)
+    one_by_one = torch.stack(
+        [torch.autograd.grad(x_next, p["W"], g, retain_graph=True)[0] for g in basis]
+    )
+    (together,) = torch.autograd.grad(x_next, p["W"], basis, is_grads_batched=True)
+    close(together, one_by_one, 5)
+
+
+def test_inputs_changed_before_backward_are_noticed():
+    p = problem(5, 1, 1)
+    p["W"].requires_grad_()
+    x_next = fast(p)
+    p["O"].matrix.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        x_next.sum().backward()
+
+
+def test_saved_tensors_may_live_elsewhere():
+    p = problem(5, 2, 3)
+    g = torch.ones(3, 5, dtype=f64)
+    want = gradients(plain, p, "tanh", g)
+    for unpack in (lambda t: t.clone(), lambda t: t.t().contiguous().t() if t.dim() == 2 else t):
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: t.detach().clone(), unpack):
+            got = gradients(fast, p, "tanh", g)
+        for a, b in zip(got, want, strict=True):
+            close(a, b, 5)
+
+
+def reasons_to_decline():
+    """Problems, by name, that only the reference step can do."""
+    p = problem(6, 2, 2)
+    learned = Dense(p["O"].matrix.clone().requires_grad_())
+    turned = p["W"].mT.contiguous().mT
+    half = {k: v.half() for k, v in p.items() if isinstance(v, torch.Tensor)}
+    meta = {k: v.to("meta") for k, v in p.items() if isinstance(v, torch.Tensor)}
+    sub = p["W"].as_subclass(type("Sub", (torch.Tensor,), {}))
+    return p, {
+        "half": half | {"O": Dense(p["O"].matrix.half())},
+        "mixed dtypes": {"W": p["W"].float()},
+        "meta": meta | {"O": Dense(p["O"].matrix.to("meta"))},
+        "one on meta": {"b": p["b"].to("meta")},
+        "strided W": {"W": turned},
+        "strided x": {"x": torch.randn(6, 2, dtype=f64).t()},
+        "sparse": {"W": p["W"].to_sparse()},
+        "negative view": {"x": torch._neg_view(p["x"])},
+        "negative input": {"u": torch._neg_view(p["u"])},
+        "a subclass": {"W": sub},
+        "learned filter": {"O": learned},
+        "learned alpha": {"alpha": torch.tensor(0.3, dtype=f64, requires_grad=True)},
+        "alpha by batch": {"alpha": torch.rand(2, 1, dtype=f64)},
+        "rectangular": {"W": torch.randn(5, 6, dtype=f64)},
+        "wrong bias": {"b": torch.randn(5, dtype=f64)},
+        "wrong input": {"u": torch.randn(2, 3, dtype=f64)},
+        "broadcast input": {"u": torch.randn(2, dtype=f64)},
+        "more dimensions": {"x": torch.randn(1, 2, 6, dtype=f64)},
+        "no rows": {"x": p["x"][:0], "u": p["u"][:0]},
+        "many rows": {"x": torch.randn(9, 6, dtype=f64), "u": torch.randn(9, 2, dtype=f64)},
+        "wrong index": {"O": Gather(torch.arange(5), torch.arange(5))},
+        "small index": {"O": Gather(torch.arange(6).int(), torch.arange(6).int())},
+        "not a tensor": {"W_i": [[1.0]]},
+    }
+
+
+@pytest.mark.parametrize("reason", reasons_to_decline()[1])
+def test_what_it_cannot_do_it_declines(reason):
+    p, cases = reasons_to_decline()
+    assert fast(p) is not None
+    with torch.set_grad_enabled(reason.startswith("learned")):
+        assert fast(p | cases[reason]) is None
+
+
+def test_the_corridor_falls_back():
+    p = problem(6, 2, 2)
+    strided = p | {"W": p["W"].mT.contiguous().mT, "x": torch.randn(6, 2, dtype=f64).t()}
+    assert torch.equal(roa_step(**strided, nonlinearity="tanh"), plain(strided, "tanh"))
+    assert torch.equal(roa_step(**p, nonlinearity="tanh"), fast(p))
+
+
+def test_transforms_modes_and_autocast_see_operations_of_torch():
+    p = problem(6, 2, 2)
+    x, u = p["x"], p["u"]
+    want = plain(p, "tanh")
+
+    def of(x, u):
+        return roa_step(**p | {"x": x, "u": u}, nonlinearity="tanh")
+
+    torch.testing.assert_close(torch.vmap(of)(x, u), want)
+    torch.testing.assert_close(torch.vmap(of, (None, 0))(x, u)[1], of(x, u[1].expand(2, 2)))
+    J = torch.func.jacrev(of)(x, u)
+    torch.testing.assert_close(J, torch.func.jacfwd(of)(x, u))
+    torch.testing.assert_close(J, torch.autograd.functional.jacobian(lambda x: of(x, u), x))
+    torch.testing.assert_close(
+        J, torch.autograd.functional.jacobian(lambda x: of(x, u), x, vectorize=True)
+    )
+    with FlopCounterMode(display=False) as counter:
+        of(x, u)
+    assert counter.get_total_flops() == 2 * 2 * (6 * 6 * 2 + 6 * 2)
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        assert of(mode.from_tensor(x), mode.from_tensor(u)).shape == (2, 6)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert fast(p) is None
+    with pytest.deprecated_call():
+        traced = torch.jit.trace(of, (x, u))
+    torch.testing.assert_close(traced(2 * x, u), of(2 * x, u))
+
+
+def test_what_a_transform_left_behind_is_still_a_tensor():
+    p, kept = problem(6, 2, 2), []
+    torch.func.grad(lambda x: kept.append(2 * x) or x.sum())(p["x"])
+    left = p | {"x": kept[0]}
+    assert fast(left) is None
+    close(roa_step(**left, nonlinearity="tanh"), fast(p | {"x": 2 * p["x"]}), 6)
+
+
+def cell_and_data(filter="qr", **options):
+    g = torch.Generator().manual_seed(0)
+    cell = RoaRNNCell(3, 20, alpha=0.3, filter=filter, generator=g, **options)
+    return cell, torch.randn(1, 3, generator=g), torch.randn(1, 20, generator=g)
+
+
+def by_hand(cell, u, x):
+    """The next state, from the reference step and the cell's own tensors as they now are."""
+    drive = F.linear(u, cell.weight_ih, cell.bias)
+    O = Dense(cell.filter.to_dense().to(x.dtype))
+    phi = ACTIVATIONS[cell.nonlinearity]
+    return reference.step(x, drive, cell.weight_hh, O, cell.alpha, phi)
+
+
+@pytest.mark.parametrize("filter", ["qr", "permutation", "rotations", "householder"])
+def test_a_cell_may_be_changed_between_calls(filter):
+    cell, u, x = cell_and_data(filter)
+    close(cell(u, x), by_hand(cell, u, x), 20)
+    other = RoaRNNCell(3, 20, alpha=0.3, filter=filter)
+    cell.load_state_dict(other.state_dict())
+    close(cell(u, x), by_hand(other, u, x), 20)
+    twin = copy.deepcopy(cell)
+    with torch.no_grad():
+        cell.weight_hh.mul_(2)
+    close(twin(u, x), by_hand(other, u, x), 20)
+    close(cell(u, x), by_hand(cell, u, x), 20)
+    cell.weight_hh.data = cell.weight_hh.data.mT
+    close(cell(u, x), by_hand(cell, u, x), 20)
+    cell.double()
+    u, x = u.double(), x.double()
+    close(cell(u, x), by_hand(cell, u, x), 20)
+    cell.weight_ih = nn.Parameter(torch.ones(20, 3, dtype=f64))
+    close(cell(u, x), by_hand(cell, u, x), 20)
+
+
+def test_what_stands_in_the_place_of_a_parameter_is_used():
+    cell, u, x = cell_and_data()
+    other, _, _ = cell_and_data()
+    with torch.no_grad():
+        other.weight_hh.neg_()
+        other.filter.matrix.copy_(other.filter.matrix.flip(0))
+    tensors = dict(other.named_parameters()) | dict(other.named_buffers())
+    tensors = {k: v for k, v in tensors.items() if v is not None}
+    assert torch.equal(torch.func.functional_call(cell, tensors, (u, x)), other(u, x))
+    parametrize.register_parametrization(cell, "weight_hh", nn.Softmax(-1))
+    close(cell(u, x), by_hand(cell, u, x), 20)
+    cell(u, x).sum().backward()
+    assert cell.parametrizations.weight_hh.original.grad is not None
+    cell, _, _ = cell_and_data()
+    cell.filter.matrix = nn.Parameter(cell.filter.__dict__["_buffers"].pop("matrix"))
+    cell(u, x).sum().backward()
+    assert cell.filter.matrix.grad is not None
+
+
+def test_a_learned_alpha_has_its_gradient():
+    cell, u, x = cell_and_data(learn_rho=True)
+    g = torch.randn(1, 20, generator=torch.Generator().manual_seed(2))
+    cell(u, x).backward(g)
+    got = cell.alpha_logit.grad.clone()
+    cell.zero_grad()
+    by_hand(cell, u, x).backward(g)
+    torch.testing.assert_close(got, cell.alpha_logit.grad)
+    with torch.no_grad():
+        close(cell(u, x), by_hand(cell, u, x), 20)
+
+
+def test_a_loop_of_cells_learns_as_the_reference():
+    """Backward through many steps, with a bias or without, batched or not."""
+    for bias in (True, False):
+        g = torch.Generator().manual_seed(0)
+        cell = RoaRNNCell(2, 7, bias, "tanh", dtype=f64, horizon=10, generator=g)
+        for lead in ((), (3,)):
+            u = torch.randn(10, *lead, 2, generator=g, dtype=f64)
+            found = []
+            for step in (cell, partial(by_hand, cell)):
+                x0 = x = torch.zeros(*lead, 7, dtype=f64, requires_grad=True)
+                for k in range(10):
+                    x = step(u[k], x)
+                found.append(torch.autograd.grad(x.square().sum(), [x0, *cell.parameters()]))
+            for got, want in zip(*found, strict=True):
+                close(got, want, 70)
+
+
+def test_a_square_layer_takes_it_too():
+    layer = RoaLayer(12, 12, alpha=0.5, generator=torch.Generator().manual_seed(0))
+    x = torch.randn(2, 12, generator=torch.Generator().manual_seed(1))
+    O = Dense(layer.filter.to_dense())
+    want = reference.step(x, layer.bias, layer.weight, O, 0.5, ACTIVATIONS["tanh"])
+    close(layer(x), want, 12)
+
+
+def test_compiled_without_a_break():
+    cell, u, x = cell_and_data()
+    compiled = torch.compile(cell, backend="eager", fullgraph=True)
+    close(compiled(u, x), by_hand(cell, u, x), 20)
+
+
+def test_several_threads_at_once():
+    cells = [RoaRNNCell(2, n, alpha=0.1, dtype=f64) for n in (3, 20, 33, 64)]
+    inputs = [
+        (torch.randn(1, 2, dtype=f64), torch.randn(1, c.hidden_size, dtype=f64)) for c in cells
+    ]
+    alone = [c(*i).detach() for c, i in zip(cells, inputs, strict=True)]
+    wrong = []
+
+    def work(i):
+        for _ in range(200):
+            if not torch.equal(cells[i](*inputs[i]), alone[i]):
+                wrong.append(i)
+
+    threads = [threading.Thread(target=work, args=(i % 4,)) for i in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+
+
+def test_it_can_be_turned_off():
+    code = (
+        "import torch, roann\n"
+        "from roann.kernels import step\n"
+        "cell = roann.RoaRNNCell(1, 4, alpha=0.5)\n"
+        "print(step._load(), tuple(cell(torch.ones(1, 1)).shape))"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"ROANN_NATIVE": "0"},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert run.stdout == "None (1, 4)\n"
