@@ -143,10 +143,7 @@ def _rows(t: Tensor) -> Tensor:
 
 
 class _Sweep:
-    """The arguments of one sweep, filled in from a problem, and the loop that runs it.
-
-    A cell calls this once per step, so it is written for few Python operations.
-    """
+    """The arguments of one sweep, filled in from a problem, and the loop that runs it."""
 
     def __init__(self, p: Problem, op: int) -> None:
         library = self.library = _library()
