@@ -63,3 +63,11 @@ def test_results_that_disagree_stop_the_benchmark(other):
     pair = [noting("a", [], torch.tensor([3.0, 4.0])), noting("b", [], other, twin="a")]
     with pytest.raises(RuntimeError, match="b and a must compute the same"):
         race(pair, rounds=1, sample_seconds=0.0)
+
+
+def test_a_short_race_goes_on_up_to_a_limit(monkeypatch):
+    found = race([noting("a", [])], rounds=2, sample_seconds=0.0, most_rounds=7)
+    assert len(found["a"].samples) == 7
+    monkeypatch.setattr("roann.bench.timing.RACE_SECONDS", 0.0)
+    found = race([noting("a", [])], rounds=2, sample_seconds=0.0, most_rounds=7)
+    assert len(found["a"].samples) == 2

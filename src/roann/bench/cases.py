@@ -13,7 +13,7 @@ from roann import RoaRNNCell
 from roann.bench import depth, memory, peers
 from roann.bench.peers import WORKS, Sequences
 from roann.bench.record import Row
-from roann.bench.timing import SAMPLE_SECONDS, Contender, race
+from roann.bench.timing import MOST_ROUNDS, SAMPLE_SECONDS, Contender, race
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Plan:
     """How to measure.
 
     Attributes:
-        rounds: n of "best of n".
+        rounds: n of "best of n", at least: short races have more.
         threads: of everyone.
         quick: small sizes, to see that everything works.
         skipped: filled with what could not be measured, and why.
@@ -63,7 +63,12 @@ def measured(
     versus: str | None,
 ) -> list[Row]:
     """The rows of one race."""
-    found = race(contenders, plan.rounds, sample_seconds=plan.sample_seconds)
+    found = race(
+        contenders,
+        plan.rounds,
+        sample_seconds=plan.sample_seconds,
+        most_rounds=plan.few(MOST_ROUNDS, 0),
+    )
     rows = []
     for c in contenders:
         samples, calls, difference = found[c.name]

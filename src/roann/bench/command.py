@@ -46,7 +46,7 @@ def _parser() -> argparse.ArgumentParser:
         help=f"what to measure, out of: {', '.join(CASES)} (default: all)",
     )  # fmt: skip
     parser.add_argument(
-        "--rounds", type=_positive, help=f"how many; the best counts (default: {ROUNDS})"
+        "--rounds", type=_positive, help=f"how many at least; the best counts (default: {ROUNDS})"
     )
     parser.add_argument(
         "--threads", type=_positive, help="threads and processors for everyone (default: all)"

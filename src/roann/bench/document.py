@@ -78,7 +78,7 @@ def _machine(record: Record) -> table.Table:
         "kernel of roann": kernel,
         "denormals flushed in every thread": "yes" if found["flushes_denormals"] else "no",
         "load before the run": "unknown" if found["load_before"] is None else found["load_before"],
-        "rounds": str(record.settings["rounds"]),
+        "rounds, at least": str(record.settings["rounds"]),
         **found["guests"],
     }
     return ["", ""], [[name, str(value)] for name, value in rows.items()]

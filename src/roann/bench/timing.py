@@ -14,6 +14,8 @@ from torch import Tensor
 
 SAMPLE_SECONDS = 0.05  # a sample is the mean of as many calls as take about this long
 LONG_SECONDS = 1.0  # a call that takes longer needs no call before it to be warm
+RACE_SECONDS = 15.0  # a race shorter than this may go on
+MOST_ROUNDS = 25
 BUDGET_SECONDS = 40.0  # a contender that has used this much sits out the remaining rounds
 # Contenders that say they compute the same must: another update differs by order one, float32
 # rounding through 2,020 expanding steps by some 1e-3. How equal kernels are is for the tests.
@@ -57,8 +59,12 @@ def race(
     *,
     sample_seconds: float = SAMPLE_SECONDS,
     budget: float = BUDGET_SECONDS,
+    most_rounds: int = 0,
 ) -> dict[str, Timed]:
     """Samples of all contenders, by name: one each per round, each round begun by another.
+
+    There are `rounds` rounds; in a short race more, since the best of many is less of a matter of
+    luck, up to `most_rounds`.
 
     Every contender is called once or twice before, to warm up and to see how many calls make a
     sample; the results of that are compared where two contenders must agree. A sample begins with
@@ -79,13 +85,15 @@ def race(
         differences[c.name] = None if c.twin is None else _difference(c, result, results[c.twin])
         del result
     samples: dict[str, list[float]] = {c.name: [] for c in contenders}
-    for r in range(rounds):
+    start, r = time.perf_counter(), 0
+    while r < rounds or (r < most_rounds and time.perf_counter() - start < RACE_SECONDS):
         first = r % len(contenders)
         for c in (*contenders[first:], *contenders[:first]):
             if not samples[c.name] or sum(samples[c.name]) * calls[c.name] < budget:
                 if c.name not in long:
                     c.run()
                 samples[c.name].append(_sample(c.run, calls[c.name]))
+        r += 1
     return {c.name: Timed(samples[c.name], calls[c.name], differences[c.name]) for c in contenders}
 
 

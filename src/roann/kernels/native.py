@@ -145,7 +145,7 @@ def _rows(t: Tensor) -> Tensor:
 class _Sweep:
     """The arguments of one sweep, filled in from a problem, and the loop that runs it."""
 
-    def __init__(self, p: Problem, op: int) -> None:
+    def __init__(self, p: Problem, op: int, layout: int | None = None) -> None:
         library = self.library = _library()
         W, alpha, O = p.W.contiguous(), p.alpha.contiguous(), p.O
         of_O = [t.contiguous() for t in O.tensors()]
@@ -155,7 +155,8 @@ class _Sweep:
         deep_O = O.stacked
         dtype = _DTYPES[W.dtype]
         lanes = library.lanes[dtype]
-        layout = _layout(T, B, N, lanes, deep or (dense and deep_O))
+        if layout is None:
+            layout = _layout(T, B, N, lanes, deep or (dense and deep_O))
         self.T, self.B, self.N, self.lanes, self.layout = T, B, N, lanes, layout
         self.dtype, self.slopes = W.dtype, _slope_form(p.phi.name, layout)
         self.cost = B * N * (N * (2 if dense else 1) + 64)  # multiply-adds per step, roughly
@@ -317,8 +318,11 @@ def backward(
 def inverse(p: Problem, last: Tensor, rounds: int) -> tuple[Tensor, Tensor, Tensor]:
     """See `Kernel.inverse`. The slopes are in a form that only `backward` above can read."""
     sweep = _Sweep(p, _INVERSE)
-    if sweep.layout == _THIN:  # few rows per weight: nothing would be gained
-        return fused.inverse(p, last, rounds)
+    thin = sweep.layout == _THIN
+    if thin:
+        if sweep.N > _NARROWEST or p.ragged is not None:  # few rows per weight: little to gain
+            return fused.inverse(p, last, rounds)
+        sweep = _Sweep(p, _INVERSE, _NARROW)
     sweep.drive(p)
     sweep.cost *= rounds + 1
     x = last.clone(memory_format=torch.contiguous_format)
@@ -326,4 +330,6 @@ def inverse(p: Problem, last: Tensor, rounds: int) -> tuple[Tensor, Tensor, Tens
     args = sweep.args
     args.rounds, args.lambda0, args.states = rounds, x.data_ptr(), previous.data_ptr()
     sweep.run()
+    if thin and sweep.slopes == _REAL_SLOPES:  # as the backward sweep, whose layout differs, reads
+        slopes = slopes.mT.reshape(sweep.T, -1, sweep.N)[:, : sweep.B].contiguous()
     return previous, x, slopes

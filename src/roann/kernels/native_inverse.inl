@@ -15,10 +15,10 @@ INLINE void keep_slope(const Sweep& s, int64_t t, int64_t j, int64_t l, V y, V s
 static void turn_back(Sweep& s, int64_t m, const real* from) {
     const Args& p = *s.p;
     if (p.filter != DENSE) {
-        for (int64_t l = 0; l < m; l++) {
-            turn(s, l, from + l * 2 * s.ld);
-            memcpy(s.now + l * 2 * s.ld, s.turned + l * s.ld, p.N * sizeof(real));
-        }
+        for (int64_t l = 0; l < m; l++)
+            for (int64_t j = 0; j < s.vectors; j++)
+                store_part(s.now + l * 2 * s.ld + j * L, turned(s, from + l * 2 * s.ld, j),
+                           lanes(s, j));
         return;
     }
     const int64_t behind = (p.N + appended(p)) * 2 * L;

@@ -49,7 +49,6 @@ static int64_t carve(Sweep& s, char* from) {
     s.index = (int32_t*)take(line);
     s.now = (real*)take(block);
     s.next = (real*)take(block);
-    s.turned = (real*)take(p.filter == DENSE ? 0 : s.rows * line);
     const int64_t panel = s.rows * 2 * VECTOR_BYTES;
     const int64_t products = panel < 2 * line ? 2 * line : panel;
     s.C = (real*)take(products);

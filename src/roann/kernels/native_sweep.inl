@@ -21,7 +21,6 @@ struct Sweep {
     real *cos, *sin;                // of the filter of the current step
     int32_t* index;
     real *now, *next;               // local rows: x, or [a, (1 − α) λ] backwards, or [x, target]
-    real* turned;                   // O x (or Oᵀ (1 − α) λ) of all rows, by a structured filter
     real *C, *D;                    // one panel of products, and of slopes: (rows, 2 L)
     real *panels, *input_panels;    // packed weights
     Ahead ahead[3];
@@ -83,16 +82,11 @@ static void load_filter(Sweep& s, int64_t t) {
     }
 }
 
-// O x (or Oᵀ x) of a structured filter, for row l. One row at a time, because all of it is read.
-static void turn(const Sweep& s, int64_t l, const real* x) {
-    real* to = s.turned + l * s.ld;
-    const bool rotates = s.p->filter == ROTATION;
-    const int32_t* index = s.index;
-    for (int64_t j = 0, n = s.vectors * L; j < n; j += L) {
-        V v = gather(x, index + j);
-        if (rotates) v = fma(load(s.sin + j), v, load(s.cos + j) * load(x + j));
-        store(to + j, v);
-    }
+// Vector j of O x (or Oᵀ x) by a structured filter.
+INLINE V turned(const Sweep& s, const real* x, int64_t j) {
+    const V v = gather(x, s.index + j * L);
+    if (s.p->filter == GATHER) return v;
+    return fma(load(s.sin + j * L), v, load(s.cos + j * L) * load(x + j * L));
 }
 
 // x[t+1] = α φ(y + b) + (1 − α) O x, for vector j of rows first … first + m − 1. W x + W_i u is in
@@ -104,7 +98,7 @@ static void update(const Sweep& s, int64_t t, int64_t j, int64_t from, int64_t m
     const int64_t code = p.phi, ld = s.ld, N = p.N;
     const bool dense = p.filter == DENSE, real_slopes = p.slopes == REAL_SLOPES;
     const int n = lanes(s, j);
-    const real* turned = s.turned + from * ld + j * L;
+    const real* now = s.now + from * ld;
     real *D = s.D, *next = s.next + from * ld + j * L;
     real* states = (real*)p.states + offset(s, t, from) + j * L;
     real* slopes = (real*)p.slope + offset(s, t, from) + j * L;
@@ -126,7 +120,7 @@ static void update(const Sweep& s, int64_t t, int64_t j, int64_t from, int64_t m
             f = linear_phi(code, y, &slope);
             if (bits) bits[l * bits_step] = uint16_t(positive(y));
         }
-        const V Ox = dense ? load(C + l * 2 * L + L) : load(turned + l * ld);
+        const V Ox = dense ? load(C + l * 2 * L + L) : turned(s, now + l * ld, j);
         const V x = fma(alpha, f, beta * Ox);
         store(next + l * ld, x);
         store_part(states + l * N, x, n);
@@ -169,10 +163,11 @@ INLINE void call_share(Sweep& s) {
         }
 }
 
-// From what flowed back to x[t+1] through later steps, in C (m, 2 L) and, if not null, in `turned`
-// (m, ld): λ[t+1] in full, then a = α φ′ λ and (1 − α) λ, for vector j of rows from … from + m − 1.
+// From what flowed back to x[t+1] through later steps, in C (m, 2 L) and, if not null, by a
+// structured filter from rows of `through`: λ[t+1] in full, then a = α φ′ λ and (1 − α) λ, for
+// vector j of rows from … from + m − 1.
 static void adjoint(const Sweep& s, int64_t t, int64_t j, int64_t from, int64_t m, const real* C,
-                    const real* turned, real* out) {
+                    const real* through, real* out) {
     const Args& p = *s.p;
     const V alpha = load(s.alpha + j * L), beta = load(s.beta + j * L);
     const V leak = fill(p.phi == RELU ? real(0) : real(0.01));
@@ -190,7 +185,7 @@ static void adjoint(const Sweep& s, int64_t t, int64_t j, int64_t from, int64_t 
     out += from * 2 * ld + j * L;
     for (int64_t l = 0; l < m; l++) {
         V lambda = load(C + l * 2 * L);
-        if (turned) lambda += load(turned + l * ld);
+        if (through) lambda += turned(s, through + l * 2 * ld, j);
         if (g) lambda += load_part(g + l * g_row, n);
         if (lambdas) store_part(lambdas + l * N, lambda, n);
         V slope = fill(1);
@@ -207,11 +202,11 @@ static void adjoint(const Sweep& s, int64_t t, int64_t j, int64_t from, int64_t 
 // call, to the caller.
 static void flow(const Sweep& s, int64_t t, int64_t j, int64_t from, int64_t m, const real* C) {
     const Args& p = *s.p;
-    const real* turned = p.filter == DENSE ? nullptr : s.turned + from * s.ld + j * L;
-    if (t > p.begin) return adjoint(s, t - 1, j, from, m, C, turned, s.next);
+    const real* through = p.filter == DENSE ? nullptr : s.now + from * 2 * s.ld + s.ld;
+    if (t > p.begin) return adjoint(s, t - 1, j, from, m, C, through, s.next);
     for (int64_t l = 0; l < m; l++) {
         V lambda = load(C + l * 2 * L);
-        if (turned) lambda += load(turned + l * s.ld);
+        if (through) lambda += turned(s, through + l * 2 * s.ld, j);
         store_part((real*)p.lambda0 + row(s, from + l) * p.N + j * L, lambda, lanes(s, j));
     }
 }

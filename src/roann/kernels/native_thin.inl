@@ -68,8 +68,6 @@ static void forward_thin(const Sweep& s, int64_t t, int64_t m) {
                          input_at(p, t) + row(s, l) * p.u_row, y);
         if (p.filter == DENSE)
             dot_all_rows((const real*)p.O0 + t * p.O_step, p.N, p.N, x, Ox);
-        else
-            turn(s, l, x);
         for (int64_t j = 0; j < s.vectors; j++) {
             alignas(64) real both[2 * L];
             store(both, load(y + j * L));
@@ -87,8 +85,6 @@ static void backward_thin(const Sweep& s, int64_t t, int64_t m) {
         dot_all_columns((const real*)p.W + t * p.W_step, p.N, p.N, a, s.C);
         if (p.filter == DENSE)
             dot_all_columns((const real*)p.O0 + t * p.O_step, p.N, p.N, a + s.ld, s.C);
-        else
-            turn(s, l, a + s.ld);
         for (int64_t j = 0; j < s.vectors; j++) flow(s, t, j, l, 1, s.C + j * L);
     }
 }

@@ -135,8 +135,6 @@ static void forward_wide(Sweep& s, int64_t t, int64_t m) {
         if (p.slopes == REAL_SLOPES)
             call_ahead(s, 1, (const real*)p.slope + at, p.N, next, shares, true);
     }
-    if (p.filter != DENSE)
-        for (int64_t l = 0; l < m; l++) turn(s, l, s.now + l * s.ld);
     const real* u = input_at(p, t) + s.row0 * p.u_row;
     if (appended(p))
         for (int64_t l = 0; l < m; l++)
@@ -164,8 +162,6 @@ static void backward_wide(Sweep& s, int64_t t, int64_t m) {
             call_ahead(s, 2, gradient_at(p, t - 2) + s.row0 * p.g_row, p.g_row, next, shares,
                        false);
     }
-    if (p.filter != DENSE)
-        for (int64_t l = 0; l < m; l++) turn(s, l, s.now + l * 2 * s.ld + s.ld);
     for (int64_t i = 0; i < panels(p); i++) {
         const real* panel = s.panels + i * panel_size(p);
         multiply(s, m, p.N, s.now, 2 * s.ld, panel, 2, s.C, true);
