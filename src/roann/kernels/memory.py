@@ -18,6 +18,8 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 import torch
@@ -84,7 +86,7 @@ class Store:
         (states,) = kept
         slopes = kernel.forward(p, True)[1] if scratch is None else scratch[0]
         assert slopes is not None
-        return _sweep(kernel, p, 0, p.before(states), slopes, g_states, g_last, grads)
+        return _sweep(kernel, p, 0, lambda: p.before(states), slopes, g_states, g_last, grads)
 
 
 class Checkpoint:
@@ -215,15 +217,19 @@ def _sweep(
     kernel: Kernel,
     p: Problem,
     start: int,
-    before: tuple[Tensor, Tensor],
+    before: Callable[[], tuple[Tensor, Tensor]],
     slopes: Tensor,
     g_states: Tensor | None,
     g_last: Tensor | None,
     grads: Gradients,
 ) -> Tensor:
-    """The adjoint of one segment `p` of known states, see `Problem.before`; its λ[0]."""
+    """The adjoint of one segment `p` of known states, see `Problem.before`; its λ[0].
+
+    The states are asked for after the sweep: threads of torch that have just gathered them would
+    keep its processors busy waiting.
+    """
     a, lam, adjoints = kernel.backward(p, slopes, g_states, g_last)
-    grads.add(p, start, before, a, adjoints)
+    grads.add(p, start, before(), a, adjoints)
     return lam
 
 
@@ -245,7 +251,8 @@ def _recompute(
         states, slopes = kernel.forward(piece, True)
         assert slopes is not None
         g = None if g_states is None else g_states[p.cut(low, high)]
-        lam = _sweep(kernel, piece, low, piece.before(states), slopes, g, lam, grads)
+        before = partial(piece.before, states)
+        lam = _sweep(kernel, piece, low, before, slopes, g, lam, grads)
     assert lam is not None
     return lam
 
@@ -268,8 +275,7 @@ def _undo(
         low = max(start, high - block)
         piece = p.segment(low, high, x)
         previous, x, slopes = kernel.inverse(piece, x, rounds)
-        first = piece.rows(0) if p.ragged is not None else 1
-        before = previous[:first].flatten(0, -2), previous[first:]
+        before = partial(piece.apart, previous)
         g = None if g_states is None else g_states[p.cut(low, high)]
         lam = _sweep(kernel, piece, low, before, slopes, g, lam, grads)
     assert lam is not None

@@ -89,6 +89,11 @@ class Problem:
         torch.index_select(states, 0, index, out=others)
         return self.x0[: self.rows(0)], others
 
+    def apart(self, previous: Tensor) -> tuple[Tensor, Tensor]:
+        """What `before` gives, from x[0] … x[T−1] over time."""
+        first = 1 if self.ragged is None else self.rows(0)
+        return previous[:first].flatten(0, -2), previous[first:]
+
     def segment(self, start: int, stop: int, x0: Tensor) -> Problem:
         """The same scan over steps start … stop − 1, from x[start] = x0."""
         cut = slice(start, stop)

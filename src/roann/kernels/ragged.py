@@ -28,8 +28,10 @@ class Ragged:
     @cached_property
     def lengths(self) -> Tensor:
         """The length of each sequence, longest first."""
-        counts = torch.tensor(self.sizes)
-        return (torch.arange(self.sizes[0]) < counts.unsqueeze(1)).sum(0)
+        found: list[int] = []
+        for steps in range(len(self.sizes), 0, -1):  # the longest are in the last step
+            found += [steps] * (self.sizes[steps - 1] - len(found))
+        return torch.tensor(found)
 
     @cached_property
     def _places(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -41,8 +43,9 @@ class Ragged:
     @cached_property
     def before(self) -> Tensor:
         """For every packed row but those of the first step: the row one step before."""
-        step, row, starts = (t[self.sizes[0] :] if i < 2 else t for i, t in enumerate(self._places))
-        return starts[step - 1] + row
+        counts = torch.tensor(self.sizes)
+        here = torch.arange(self.sizes[0], self.starts[-1])
+        return here - counts[:-1].repeat_interleave(counts[1:])
 
     @cached_property
     def final(self) -> Tensor:
