@@ -15,10 +15,12 @@ INLINE void keep_slope(const Sweep& s, int64_t t, int64_t j, int64_t l, V y, V s
 static void turn_back(Sweep& s, int64_t m, const real* from) {
     const Args& p = *s.p;
     if (p.filter != DENSE) {
-        for (int64_t l = 0; l < m; l++)
-            for (int64_t j = 0; j < s.vectors; j++)
-                store_part(s.now + l * 2 * s.ld + j * L, turned(s, from + l * 2 * s.ld, j),
+        for (int64_t j = 0; j < s.vectors; j++) {
+            const Turn turn = turn_for(s, j);
+            for (int64_t l = 0; l < m; l++)
+                store_part(s.now + l * 2 * s.ld + j * L, turned(turn, from + l * 2 * s.ld),
                            lanes(s, j));
+        }
         return;
     }
     const int64_t behind = (p.N + appended(p)) * 2 * L;

@@ -82,11 +82,20 @@ static void load_filter(Sweep& s, int64_t t) {
     }
 }
 
-// Vector j of O x (or Oᵀ x) by a structured filter.
-INLINE V turned(const Sweep& s, const real* x, int64_t j) {
-    const V v = gather(x, s.index + j * L);
-    if (s.p->filter == GATHER) return v;
-    return fma(load(s.sin + j * L), v, load(s.cos + j * L) * load(x + j * L));
+// Vector j of O x (or Oᵀ x) by a structured filter: what it needs, and the vector itself.
+struct Turn {
+    const int32_t* index;
+    V cos, sin;
+    bool rotates;
+    int64_t at;
+};
+INLINE Turn turn_for(const Sweep& s, int64_t j) {
+    return {s.index + j * L, load(s.cos + j * L), load(s.sin + j * L), s.p->filter == ROTATION,
+            j * L};
+}
+INLINE V turned(const Turn& turn, const real* x) {
+    const V v = gather(x, turn.index);
+    return turn.rotates ? fma(turn.sin, v, turn.cos * load(x + turn.at)) : v;
 }
 
 // x[t+1] = α φ(y + b) + (1 − α) O x, for vector j of rows first … first + m − 1. W x + W_i u is in
@@ -99,6 +108,7 @@ static void update(const Sweep& s, int64_t t, int64_t j, int64_t from, int64_t m
     const bool dense = p.filter == DENSE, real_slopes = p.slopes == REAL_SLOPES;
     const int n = lanes(s, j);
     const real* now = s.now + from * ld;
+    const Turn turn = turn_for(s, j);
     real *D = s.D, *next = s.next + from * ld + j * L;
     real* states = (real*)p.states + offset(s, t, from) + j * L;
     real* slopes = (real*)p.slope + offset(s, t, from) + j * L;
@@ -120,7 +130,7 @@ static void update(const Sweep& s, int64_t t, int64_t j, int64_t from, int64_t m
             f = linear_phi(code, y, &slope);
             if (bits) bits[l * bits_step] = uint16_t(positive(y));
         }
-        const V Ox = dense ? load(C + l * 2 * L + L) : turned(s, now + l * ld, j);
+        const V Ox = dense ? load(C + l * 2 * L + L) : turned(turn, now + l * ld);
         const V x = fma(alpha, f, beta * Ox);
         store(next + l * ld, x);
         store_part(states + l * N, x, n);
@@ -182,10 +192,11 @@ static void adjoint(const Sweep& s, int64_t t, int64_t j, int64_t from, int64_t 
                                ? (const uint16_t*)p.slope + place(s, t, from) * s.vectors + j
                                : nullptr;
     const int64_t g_row = p.g_row, bits_step = s.vectors;
+    const Turn turn = turn_for(s, j);
     out += from * 2 * ld + j * L;
     for (int64_t l = 0; l < m; l++) {
         V lambda = load(C + l * 2 * L);
-        if (through) lambda += turned(s, through + l * 2 * ld, j);
+        if (through) lambda += turned(turn, through + l * 2 * ld);
         if (g) lambda += load_part(g + l * g_row, n);
         if (lambdas) store_part(lambdas + l * N, lambda, n);
         V slope = fill(1);
@@ -206,7 +217,7 @@ static void flow(const Sweep& s, int64_t t, int64_t j, int64_t from, int64_t m, 
     if (t > p.begin) return adjoint(s, t - 1, j, from, m, C, through, s.next);
     for (int64_t l = 0; l < m; l++) {
         V lambda = load(C + l * 2 * L);
-        if (through) lambda += turned(s, through + l * 2 * s.ld, j);
+        if (through) lambda += turned(turn_for(s, j), through + l * 2 * s.ld);
         store_part((real*)p.lambda0 + row(s, from + l) * p.N + j * L, lambda, lanes(s, j));
     }
 }
