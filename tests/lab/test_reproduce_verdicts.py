@@ -200,3 +200,10 @@ def test_the_page_has_a_chapter_for_what_was_run_and_the_cost():
     assert "| `adding-200` | 200 | 200 |" in text
     assert "- 2 runs: torch 2" in text
     assert text == reproduction(runs, book, [], verdicts(book, []))
+
+
+def test_a_run_under_way_is_not_judged():
+    done = run("psmnist-178-s0", "psmnist", [0.98] * 20)
+    going_on = run("psmnist-178-s1", "psmnist", [0.98] * 3, status="unfinished")
+    assert word(book_of(table1=[done]), "N = 178") == "reproduced"
+    assert word(book_of(table1=[done, going_on]), "N = 178") == "under way"

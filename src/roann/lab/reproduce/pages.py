@@ -24,7 +24,7 @@ from roann.lab.reproduce.plan import FIGURES, Scale
 from roann.lab.reproduce.reading import arms_of
 from roann.lab.reproduce.studies import OURS, bounds
 from roann.lab.reproduce.tables import wall
-from roann.lab.reproduce.verdicts import Book, Verdict, verdicts
+from roann.lab.reproduce.verdicts import CLOSE, Book, Verdict, verdicts
 
 BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
 _TITLES: dict[Scale, str] = {
@@ -113,7 +113,8 @@ def reproduction(
         "",
         "A run is *lost* if it diverged, or ended with less than a tenth of the way from guessing "
         "to perfect. *Best* is over all evaluations of a run, as papers count. All seeds are "
-        "shown.",
+        "shown. A claim is not judged while a run it rests on is under way; a test accuracy "
+        f"within {100 * CLOSE:.1f} points of the paper's counts as reproduced.",
         "",
         *_cost(runs, study),
         "## Claim by claim",

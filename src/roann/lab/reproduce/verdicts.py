@@ -32,7 +32,8 @@ class Verdict(NamedTuple):
         place: where it stands.
         claim: what the paper says.
         ours: what was measured.
-        word: "reproduced", "in part", "not reproduced" or "not run".
+        word: "reproduced", "in part", "not reproduced", "not run", or "under way" while a run that
+            it is judged by is unfinished.
     """
 
     place: str
@@ -57,6 +58,8 @@ def verdicts(book: Book, study: Sequence[Mapping[str, Any]]) -> list[Verdict]:
     for claim in _claims():
         arms = [book.get(claim.figure, {}).get(name) for name in claim.arms]
         ours, word = claim.judge(*arms) if all(arms) else ("", "not run")
+        if any(r.run.status == "unfinished" for arm in arms for r in arm or ()):
+            word = "under way"
         made.append(Verdict(claim.place, claim.text, ours, word))
     return [*made, _bounds(study)]
 
@@ -112,9 +115,9 @@ def _copying(roa: Arm) -> tuple[str, str]:
 
 def _long_copying(roa: Arm) -> tuple[str, str]:
     below = [r.first("cross_entropy", r.trivial["cross_entropy"], "lower") for r in roa]
-    when = ", ".join("never" if step is None else f"step {step:,}" for step in below)
+    when = ", ".join("never" if step is None else f"at step {step:,}" for step in below)
     early = any(step is not None and step <= 500 for step in below)
-    ours = f"first below it at {when}; best recall {shown('accuracy', best_of(roa, 'best'))}"
+    ours = f"below it: {when}; best recall {shown('accuracy', best_of(roa, 'best'))}"
     return ours, "reproduced" if early else "not reproduced"
 
 
