@@ -185,6 +185,17 @@ def test_a_vacuous_interval_is_outlined_and_not_filled():
     assert "roa-rnn: interval, vacuous or open below" in legend_texts(figure)
 
 
+def test_a_long_legend_leaves_the_axes_their_room():
+    """Constrained layout warns where nothing is left, and a warning is an error here."""
+    arms = {f"a system with a long name, {k}": [Cloud(1, [0.1], -1.0, 1.0)] for k in range(15)}
+    figure = singular_values(arms)
+    figure.draw_without_rendering()
+    few = singular_values({"a": [Cloud(1, [0.1], -1.0, 1.0)]})
+    few.draw_without_rendering()
+    tall, usual = (f.axes[0].get_window_extent().height for f in (figure, few))
+    assert tall > 0.7 * usual
+
+
 def test_an_interval_without_lower_end_draws_the_upper_one_alone():
     figure = singular_values({"a": [Cloud(1, [0.0], None, 2.0), Cloud(2, [0.0], None, 3.0)]})
     ends = [line for line in figure.axes[0].get_lines() if line.get_marker() == "_"]

@@ -26,6 +26,7 @@ from roann.lab.figures.style import (
 )
 from roann.lab.figures.text import label_text
 
+_LINE = 0.2  # inches of a line of the legend
 _WIDE = 30.0
 """|ln σ| beyond this needs a symmetric logarithmic axis to show the roa networks at all."""
 
@@ -81,9 +82,12 @@ def singular_values(
     axes.set_ylabel("ln σ of the Jacobian")
     if title:
         axes.set_title(label_text(title))
-    # Clouds and intervals fill the axes: the legend stands below them.
+    # Clouds and intervals fill the axes: the legend stands below them, and a long one needs room.
     handles, labels = axes.get_legend_handles_labels()
     columns = 2 if max(map(len, labels), default=0) < 26 else 1  # long names would be cut
+    lines = math.ceil(len(labels) / columns)
+    width, height = figure.get_size_inches()
+    figure.set_size_inches(width, height + _LINE * max(0, lines - 4))
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False)
     return figure
 
