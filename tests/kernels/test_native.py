@@ -361,9 +361,11 @@ def test_it_can_be_turned_off():
     code = (
         "import json, torch, roann\n"
         "from roann import info\n"
-        "from roann.kernels import native\n"
+        "from roann.kernels import native, step\n"
         "out, _ = roann.RoaRNN(2, 3, horizon=4)(torch.zeros(4, 1, 2))\n"
-        "print(json.dumps([native.available(), info.describe(), list(out.shape)]))"
+        "x = roann.RoaRNNCell(1, 4, alpha=0.5)(torch.ones(1, 1))\n"
+        "on = [native.available(), step._load() is not None]\n"
+        "print(json.dumps([on, info.describe(), list(out.shape), list(x.shape)]))"
     )
     run = subprocess.run(
         [sys.executable, "-c", code],
@@ -372,10 +374,10 @@ def test_it_can_be_turned_off():
         text=True,
         check=True,
     )
-    on, found, shape = json.loads(run.stdout)
-    assert not on
+    on, found, shape, one = json.loads(run.stdout)
+    assert on == [False, False]
     assert "ROANN_NATIVE=0" in found["reason"]
-    assert shape == [4, 1, 3]
+    assert (shape, one) == ([4, 1, 3], [1, 4])
 
 
 def test_ctrl_c_is_honoured_in_a_long_call():

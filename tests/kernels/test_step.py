@@ -419,18 +419,3 @@ def test_several_threads_at_once():
     for t in threads:
         t.join()
     assert not wrong
-
-
-def test_it_can_be_turned_off():
-    code = (
-        "import torch, roann\n"
-        "from roann.kernels import step\n"
-        "cell = roann.RoaRNNCell(1, 4, alpha=0.5)\n"
-        "print(step._load(), tuple(cell(torch.ones(1, 1)).shape))"
-    )
-    run = subprocess.run(
-        [sys.executable, "-c", code],
-        env=os.environ | {"ROANN_NATIVE": "0"},
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert run.stdout == "None (1, 4)\n"

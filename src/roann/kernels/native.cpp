@@ -35,7 +35,7 @@
 namespace {
 
 struct Build {
-    int64_t lanes, tile_rows, narrowest;
+    int64_t lanes;
     bool (*shares_panels)(const Args&);
     int64_t (*packed_bytes)(const Args&);
     void (*pack_shared)(const Args&);

@@ -155,5 +155,5 @@ static void run(const Args& p, int64_t from, int64_t to, char* work) {
 }
 
 // What native.cpp needs to know of this build.
-static const Build BUILD = {L,    TILE_ROWS,  NARROWEST, shares_panels, packed_bytes, pack_shared,
-                            unit, work_bytes, run,       step_forward,  step_backward};
+static const Build BUILD = {L,          shares_panels, packed_bytes, pack_shared, unit,
+                            work_bytes, run,           step_forward, step_backward};
