@@ -22,117 +22,24 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from problems import ALPHAS, FORMS, cast, gradients_for, make, plain
 
-from roann.kernels import native, reference
+from roann.kernels import native
 from roann.kernels.activations import ACTIVATIONS
-from roann.kernels.linear import Dense, Gather, Rotation
+from roann.kernels.linear import Gather
 from roann.kernels.problem import Problem
 from roann.kernels.ragged import Ragged
 
 pytestmark = pytest.mark.skipif(
     not native.available(), reason=f"the native kernel: {native.why_not()}"
 )
-FORMS = ("dense", "gather", "rotation")
-ALPHAS = {"scalar": (), "vector": ("N",), "step": ("T", 1), "both": ("T", "N")}
-
-
-def normal(g, *shape):
-    return torch.randn(shape, generator=g, dtype=torch.float64)
-
-
-def make_filter(g, form, N, steps):
-    """A random orthogonal map; one per step if `steps` is a number."""
-    if steps is not None:
-        each = [make_filter(g, form, N, None) for _ in range(steps)]
-        tensors = zip(*(f.tensors() for f in each), strict=True)
-        return each[0].with_tensors(tuple(torch.stack(t) for t in tensors))
-    if form == "dense":
-        return Dense(torch.linalg.qr(normal(g, N, N)).Q.contiguous())
-    order = torch.randperm(N, generator=g)
-    if form == "gather":
-        return Gather(order, order.argsort())
-    cos, sin, partner = torch.ones(N).double(), torch.zeros(N).double(), torch.arange(N)
-    for i, j in order[: N // 2 * 2].view(-1, 2).tolist():
-        angle = normal(g)
-        cos[i] = cos[j] = angle.cos()
-        sin[i], sin[j] = angle.sin(), -angle.sin()
-        partner[i], partner[j] = j, i
-    return Rotation(cos, sin, partner)
-
-
-def make(
-    T, B, N, I=2, phi="tanh", form="dense", alpha="scalar", deep=False, deep_O=False, bias=True,
-    ragged=False, dtype=torch.float64, seed=0,
-):  # fmt: skip
-    """A problem whose tensors are exact in `dtype`."""
-    g = torch.Generator().manual_seed(seed)
-    shape = tuple({"T": T, "N": N}.get(n, n) for n in ALPHAS[alpha])
-    sizes = sorted(torch.randint(1, B + 1, (T,), generator=g).tolist())[::-1]
-    over_time = (sum(sizes),) if ragged else (T, B)
-    p = Problem(
-        x0=normal(g, B, N),
-        u=normal(g, *over_time, I) if I else None,
-        W=normal(g, T, N, N) / N**0.5 if deep else normal(g, N, N) / N**0.5,
-        W_i=normal(g, N, I) if I else None,
-        b=(normal(g, T, N) if deep else normal(g, N)) if bias else None,
-        O=make_filter(g, form, N, T if deep_O else None),
-        alpha=torch.rand(shape, generator=g, dtype=torch.float64) * 0.5,
-        phi=ACTIVATIONS[phi],
-        steps=T,
-        ragged=Ragged(tuple(sizes)) if ragged else None,
-    )
-    return cast(p, dtype)
-
-
-def cast(p, dtype):
-    def one(t):
-        return t.to(dtype) if t is not None and t.is_floating_point() else t
-
-    names = ("x0", "u", "W", "W_i", "b", "alpha")
-    O = p.O.with_tensors(tuple(one(t) for t in p.O.tensors()))
-    return replace(p, O=O, **{name: one(getattr(p, name)) for name in names})
-
-
-def plain(p, g_states, g_last):
-    """States, a, λ[0] and λ[1] … λ[T] by autograd through the reference step, in float64.
-
-    a = ∂ℓ/∂y, so it is the gradient of a zero added to the drive.
-    """
-    p = cast(p, torch.float64)
-    x = x0 = p.x0.clone().requires_grad_()
-    zero = p.x0.new_zeros(p.shape(x0.shape[-1])).requires_grad_()
-    states = []
-    for k in range(p.steps):
-        one = p.segment(k, k + 1, x)
-        drive = p.at(zero, k)
-        if p.b is not None:
-            drive = drive + (p.b[k] if p.b.dim() == 2 else p.b)
-        if p.u is not None:
-            drive = drive + p.at(p.u, k) @ p.W_i.mT
-        n = p.rows(k)
-        W = one.W[0] if one.W.dim() == 3 else one.W
-        moved = reference.step(x[:n], drive, W, p.O.at(k), p.alpha_at(k), p.phi)
-        moved.retain_grad()
-        x = torch.cat([moved, x[n:]])
-        states.append(moved)
-    total = sum((moved * p.at(g_states, k)).sum() for k, moved in enumerate(states))
-    (total + (x * g_last).sum()).backward()
-    join = torch.stack if p.ragged is None else torch.cat
-    lambdas = join([moved.grad for moved in states])
-    return join(states).detach(), zero.grad, x0.grad, lambdas
 
 
 def sweeps(p, g_states, g_last):
     """The same four by the native kernel."""
     states, slopes = native.forward(p, True)
     p = replace(p, alpha=p.alpha.detach().requires_grad_())
-    return states, *native.backward(p, slopes, g_states, g_last)
-
-
-def gradients_for(p, seed=1):
-    g = torch.Generator().manual_seed(seed)
-    B, N = p.x0.shape
-    return normal(g, *p.shape(N)).to(p.W.dtype), normal(g, B, N).to(p.W.dtype)
+    return states, *native.backward(p, slopes, g_states, g_last)[:3]
 
 
 def assert_agrees(p):
@@ -228,7 +135,7 @@ def test_activations_within_a_few_ulp(phi, dtype, units):
         ACTIVATIONS[phi], 1,
     )  # fmt: skip
     states, slopes = native.forward(p, True)
-    a, _, _ = native.backward(p, slopes, torch.ones_like(states), None)
+    a, *_ = native.backward(p, slopes, torch.ones_like(states), None)
     exact = y.double()
     value, eps = p.phi.value(exact), torch.finfo(dtype).eps
     assert float(((states.flatten() - value).abs() / value.abs().clamp_min(1e-37)).max()) < 4 * eps
@@ -289,7 +196,7 @@ def test_plain_slopes_are_taken_too():
         given_ = gradients_for(p)
         x = torch.cat([t.flatten(0, -2) for t in p.before(native.forward(p, False)[0])])
         y = x.view(p.shape(N)) @ p.W.mT + p.u @ p.W_i.mT + p.b
-        a, first, _ = native.backward(p, p.phi.slope(y), *given_)
+        a, first, *_ = native.backward(p, p.phi.slope(y), *given_)
         _, want_a, want_first, _ = plain(p, *given_)
         torch.testing.assert_close(a, want_a)
         torch.testing.assert_close(first, want_first)

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from roann.kernels.linear import Dense, Linear
-from roann.kernels.problem import Problem
+from roann.kernels.problem import Adjoint, Before, Problem
 
 
 def project(p: Problem) -> Tensor | None:
@@ -76,8 +76,12 @@ def forward(p: Problem, keep_slopes: bool) -> tuple[Tensor, Tensor | None]:
 
 
 def backward(
-    p: Problem, slopes: Tensor, g_states: Tensor | None, g_last: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor | None]:
+    p: Problem,
+    slopes: Tensor,
+    g_states: Tensor | None,
+    g_last: Tensor | None,
+    before: Before | None = None,
+) -> Adjoint:
     """See `Kernel.backward`."""
     B, N = p.x0.shape[0], slopes.shape[-1]
     lam = slopes.new_zeros(B, N) if g_last is None else g_last.clone()
@@ -101,7 +105,7 @@ def backward(
             lam = back
         else:
             lam[:n] = back
-    return slopes, lam, adjoints
+    return Adjoint(slopes, lam, adjoints)
 
 
 def inverse(p: Problem, last: Tensor, rounds: int) -> tuple[Tensor, Tensor, Tensor]:

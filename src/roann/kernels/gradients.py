@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from roann.kernels.fused import preactivations, turned
-from roann.kernels.problem import Problem
+from roann.kernels.problem import Adjoint, Before, Problem
 
 _SHARED = {"W": 2, "W_i": 2, "b": 1, "alpha": 1}  # dimensions of what all steps add to, at most
 
@@ -56,14 +56,32 @@ class Gradients:
         self,
         p: Problem,
         start: int,
-        before: tuple[Tensor, Tensor],
-        a: Tensor,
-        adjoints: Tensor | None,
+        before: Before,
+        found: Adjoint,
     ) -> None:
         """Add what the steps of segment `p`, beginning at step `start`, contribute (Eq. 13, 23).
 
-        a[k] = α φ′(y[k]) λ[k+1]; `before` are the states before each step, see `Problem.before`.
+        `before` are the states before each step, see `Problem.before`.
         """
+        if found.a is None:
+            self._add_made(p, start, found)
+        else:
+            self._add_products(p, start, before, found.a)
+        if self.alpha is not None and found.all is not None:
+            self._add_alpha(p, start, before, found.all)
+
+    def _add_made(self, p: Problem, start: int, found: Adjoint) -> None:
+        """What the sweep itself has made."""
+        steps = slice(start, start + p.steps)
+        if self.W is not None and found.W is not None:
+            self.W[steps] = found.W
+        if self.b is not None and found.b is not None:
+            if self.b.dim() == 1:
+                self.b += found.b.sum(0)
+            else:
+                self.b[steps] = found.b
+
+    def _add_products(self, p: Problem, start: int, before: Before, a: Tensor) -> None:
         flat = a.flatten(0, -2)
         if self.W is not None and self.W.dim() == 2:
             done = 0
@@ -81,11 +99,9 @@ class Gradients:
             torch.matmul(a, p.W_i, out=self.u[self.of.cut(start, start + p.steps)])
         if self.W_i is not None and p.u is not None:
             self.W_i.addmm_(flat.mT, p.u.flatten(0, -2))
-        if self.alpha is not None and adjoints is not None:
-            self._add_alpha(p, start, before, adjoints)
 
     @staticmethod
-    def _add_deep(p: Problem, W: Tensor, before: tuple[Tensor, Tensor], a: Tensor) -> None:
+    def _add_deep(p: Problem, W: Tensor, before: Before, a: Tensor) -> None:
         """One W per step."""
         first, others = before
         torch.matmul(p.at(a, 0).mT, first, out=W[0])
@@ -97,9 +113,7 @@ class Gradients:
         for k, x in enumerate(torch.split(others, list(p.ragged.sizes[1:])), 1):
             torch.matmul(p.at(a, k).mT, x, out=W[k])
 
-    def _add_alpha(
-        self, p: Problem, start: int, before: tuple[Tensor, Tensor], adjoints: Tensor
-    ) -> None:
+    def _add_alpha(self, p: Problem, start: int, before: Before, adjoints: Tensor) -> None:
         """∂ℓ/∂α[k] = Σ λ[k+1] (φ(y[k]) − O x[k])."""
         assert self.alpha is not None
         # A single step may change the width: then there are no others behind it.

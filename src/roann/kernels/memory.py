@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from roann.kernels.gradients import Gradients
-from roann.kernels.problem import Kernel, Problem
+from roann.kernels.problem import Before, Kernel, Problem
 
 Kept = tuple[Tensor, ...]
 Scratch = tuple[Tensor, ...] | None
@@ -217,7 +217,7 @@ def _sweep(
     kernel: Kernel,
     p: Problem,
     start: int,
-    before: Callable[[], tuple[Tensor, Tensor]],
+    before: Callable[[], Before],
     slopes: Tensor,
     g_states: Tensor | None,
     g_last: Tensor | None,
@@ -225,12 +225,13 @@ def _sweep(
 ) -> Tensor:
     """The adjoint of one segment `p` of known states, see `Problem.before`; its λ[0].
 
-    The states are asked for after the sweep: threads of torch that have just gathered them would
-    keep its processors busy waiting.
+    States that must be gathered are asked for after the sweep: threads of torch that have just done
+    so would keep its processors busy waiting.
     """
-    a, lam, adjoints = kernel.backward(p, slopes, g_states, g_last)
-    grads.add(p, start, before(), a, adjoints)
-    return lam
+    at_hand = before() if p.ragged is None else None
+    found = kernel.backward(p, slopes, g_states, g_last, at_hand)
+    grads.add(p, start, at_hand or before(), found)
+    return found.first
 
 
 def _recompute(

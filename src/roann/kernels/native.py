@@ -21,7 +21,7 @@ from torch import Tensor
 
 from roann.kernels import fused, workspace
 from roann.kernels.linear import Dense, Gather, Linear, Rotation
-from roann.kernels.problem import Problem
+from roann.kernels.problem import Adjoint, Before, Problem
 from roann.kernels.workspace import release
 
 __all__ = ["available", "backward", "forward", "inverse", "isa", "release", "supports", "why_not"]
@@ -32,6 +32,7 @@ _FORWARD, _BACKWARD, _INVERSE = 0, 1, 2
 _WIDE, _NARROW, _THIN = 0, 1, 2
 _NO_SLOPES, _BIT_SLOPES, _REAL_SLOPES = 0, 1, 2
 _NARROWEST = 16  # NARROWEST in native_narrow.inl
+_SUMMED = 4  # widths up to which a sweep sums the gradients of its layers itself
 _FEW = 4  # rows per weight below which packing the weights does not pay
 
 # A signal can only be handled between two calls, so a sweep is cut into calls of about this long.
@@ -55,7 +56,7 @@ class _Args(ctypes.Structure):
         ("starts", ctypes.c_void_p),
         *((name, ctypes.c_void_p) for name in ("states", "slope", "g_states")),
         *((name, ctypes.c_int64) for name in ("g_step", "g_row")),
-        *((name, ctypes.c_void_p) for name in ("a", "lambda0", "lambdas", "packed")),
+        *((name, ctypes.c_void_p) for name in ("a", "lambda0", "lambdas", "g_W", "g_b", "packed")),
     ]
 
 
@@ -279,8 +280,12 @@ def forward(p: Problem, keep_slopes: bool) -> tuple[Tensor, Tensor | None]:
 
 
 def backward(
-    p: Problem, slopes: Tensor, g_states: Tensor | None, g_last: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor | None]:
+    p: Problem,
+    slopes: Tensor,
+    g_states: Tensor | None,
+    g_last: Tensor | None,
+    before: Before | None = None,
+) -> Adjoint:
     """See `Kernel.backward`. `slopes` come from `forward` above; some of them become `a`."""
     sweep = _Sweep(p, _BACKWARD)
     args = sweep.args
@@ -300,19 +305,41 @@ def backward(
         sweep.kept.append(g)
         args.g_states, args.g_step, args.g_row = g.data_ptr(), g.stride(0), g.stride(-2)
     sweep.kept.append(slopes)
-    own = slopes.shape == shape and slopes.dtype == sweep.dtype and slopes.is_contiguous()
-    a = slopes if own else workspace.empty(shape, sweep.dtype)
     lambda0 = torch.empty((sweep.B, sweep.N), dtype=sweep.dtype)
     if g_last is None:
         lambda0.zero_()
     else:
         lambda0.copy_(g_last)
     lambdas = workspace.empty(shape, sweep.dtype) if p.alpha.requires_grad else None
-    args.a, args.lambda0 = a.data_ptr(), lambda0.data_ptr()
+    args.lambda0 = lambda0.data_ptr()
     if lambdas is not None:
         args.lambdas = lambdas.data_ptr()
+    if before is not None and _sums(p, sweep):
+        return Adjoint(None, lambda0, lambdas, *_gradients(sweep, before))
+    own = slopes.shape == shape and slopes.dtype == sweep.dtype and slopes.is_contiguous()
+    a = slopes if own else workspace.empty(shape, sweep.dtype)
+    args.a = a.data_ptr()
     sweep.run()
-    return a, lambda0, lambdas
+    return Adjoint(a, lambda0, lambdas)
+
+
+def _sums(p: Problem, sweep: _Sweep) -> bool:
+    """Whether the gradients of W and b are cheaper made by the sweep than as products behind it."""
+    deep = p.W.dim() == 3 and p.u is None and p.ragged is None
+    return deep and sweep.layout == _NARROW and sweep.N <= _SUMMED
+
+
+def _gradients(sweep: _Sweep, before: Before) -> tuple[Tensor, Tensor]:
+    """The gradients of W and b of every step: run the sweep, which sums over groups of rows."""
+    args, N = sweep.args, sweep.N
+    x0, others = _rows(before[0]), before[1].contiguous()
+    args.x0, args.x0_row, args.states = x0.data_ptr(), x0.stride(0), others.data_ptr()
+    groups = -(-sweep.B // sweep.lanes)
+    W = workspace.empty((groups, sweep.T, N, N), sweep.dtype)
+    b = workspace.empty((groups, sweep.T, N), sweep.dtype)
+    args.g_W, args.g_b = W.data_ptr(), b.data_ptr()
+    sweep.run()
+    return W.sum(0), b.sum(0)
 
 
 def inverse(p: Problem, last: Tensor, rounds: int) -> tuple[Tensor, Tensor, Tensor]:

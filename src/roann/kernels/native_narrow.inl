@@ -7,6 +7,19 @@ enum { NARROWEST = 16 };
 
 // Unit i of rows 0 … n − 1 into lanes, and back.
 INLINE void load_lanes(const real* from, int64_t stride, int n, int64_t N, V* x) {
+#if !defined(__clang__)
+    if (N == 2 && stride == 2 && n == L) {  // deep and narrow networks live here
+        IV even, odd;
+        UNROLL for (int l = 0; l < L; l++) {
+            even[l] = 2 * l;
+            odd[l] = 2 * l + 1;
+        }
+        const V low = load(from), high = load(from + L);
+        x[0] = __builtin_shuffle(low, high, even);
+        x[1] = __builtin_shuffle(low, high, odd);
+        return;
+    }
+#endif
     real lane[L] = {};
     for (int64_t i = 0; i < N; i++) {
         for (int l = 0; l < n; l++) lane[l] = from[l * stride + i];
@@ -15,7 +28,7 @@ INLINE void load_lanes(const real* from, int64_t stride, int n, int64_t N, V* x)
 }
 INLINE void store_lanes(real* to, int n, int64_t N, const V* x) {
 #if !defined(__clang__)
-    if (N == 2 && n == L) {  // deep and narrow networks live here
+    if (N == 2 && n == L) {
         IV low, high;
         UNROLL for (int l = 0; l < L; l++) {
             low[l] = l / 2 + l % 2 * L;
@@ -86,6 +99,21 @@ static void forward_group(const Args& p, int64_t t, int64_t group, V* x, V* u) {
     store_lanes((real*)p.states + (first_row(p, t) + group * L) * N, n, N, x);
 }
 
+// What a group of rows contributes to the gradients of W and b of step t.
+template <int FIXED>
+INLINE void sum_gradients(const Args& p, int64_t t, int64_t group, int n, const V* a) {
+    const int64_t N = FIXED ? FIXED : p.N, at = group * p.T + t;
+    V x[FIXED ? FIXED : NARROWEST];
+    const real* before = t ? (const real*)p.states + first_row(p, t - 1) * N : (const real*)p.x0;
+    const int64_t stride = t ? N : p.x0_row;
+    load_lanes(before + group * L * stride, stride, n, N, x);
+    real *g_W = (real*)p.g_W + at * N * N, *g_b = (real*)p.g_b + at * N;
+    for (int64_t j = 0; j < N; j++) {
+        for (int64_t k = 0; k < N; k++) g_W[j * N + k] = sum(a[j] * x[k]);
+        g_b[j] = sum(a[j]);
+    }
+}
+
 template <int FIXED>
 static void backward_group(const Args& p, int64_t t, int64_t group, V* lambda) {
     const int64_t N = FIXED ? FIXED : p.N;
@@ -104,7 +132,10 @@ static void backward_group(const Args& p, int64_t t, int64_t group, V* lambda) {
         a[j] = alpha_j * slope * lambda[j];
         rest[j] = (1 - alpha_j) * lambda[j];
     }
-    store_lanes((real*)p.a + at, n, N, a);
+    if (p.g_W)
+        sum_gradients<FIXED>(p, t, group, n, a);
+    else
+        store_lanes((real*)p.a + at, n, N, a);
     if (p.lambdas) store_lanes((real*)p.lambdas + at, n, N, lambda);
     for (int64_t k = 0; k < N; k++) {
         V c = filtered(p, t, N, k, rest);

@@ -40,5 +40,8 @@ struct Args {
     int64_t g_step, g_row;
     // Over time; (B, N) in and out: λ, or in the inverse sweep x; over time, or null.
     void *a, *lambda0, *lambdas;
+    // Or null, NARROW alone. Instead of `a`, the gradients of W and b of every step, apart for each
+    // group of L rows: (groups, T, N, N) and (groups, T, N). `x0` and `states` are then read.
+    void *g_W, *g_b;
     void* packed;                         // weights, kept between the calls of one sweep
 };

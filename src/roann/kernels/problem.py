@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -12,6 +12,8 @@ from roann.kernels import workspace
 from roann.kernels.activations import Activation
 from roann.kernels.linear import Linear
 from roann.kernels.ragged import Ragged
+
+Before = tuple[Tensor, Tensor]  # states before each step, see `Problem.before`
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ class Problem:
         moved = states.index_select(0, self.ragged.final.to(states.device))
         return torch.cat([moved, self.x0[moved.shape[0] :]])
 
-    def before(self, states: Tensor) -> tuple[Tensor, Tensor]:
+    def before(self, states: Tensor) -> Before:
         """x[k] of every row before it moves, from x[1] … x[T]: those of the first step, and those
         of all others. Apart, because only sequences of equal length have both without a copy.
         """
@@ -89,7 +91,7 @@ class Problem:
         torch.index_select(states, 0, index, out=others)
         return self.x0[: self.rows(0)], others
 
-    def apart(self, previous: Tensor) -> tuple[Tensor, Tensor]:
+    def apart(self, previous: Tensor) -> Before:
         """What `before` gives, from x[0] … x[T−1] over time."""
         first = 1 if self.ragged is None else self.rows(0)
         return previous[:first].flatten(0, -2), previous[first:]
@@ -110,6 +112,24 @@ class Problem:
         )
 
 
+class Adjoint(NamedTuple):
+    """What a backward sweep finds, with λ[k] = ∂ℓ/∂x[k] in full.
+
+    Attributes:
+        a: α φ′(y[k]) λ[k+1] over time; None if `W` is there and nothing else asks for it.
+        first: λ[0], (B, N).
+        all: λ[1] … λ[T] over time if `p.alpha.requires_grad`, else None.
+        W: the gradient of a W of each step, (T, N, N), if the sweep made it.
+        b: with `W`, that of a b of each step, (T, N).
+    """
+
+    a: Tensor | None
+    first: Tensor
+    all: Tensor | None
+    W: Tensor | None = None
+    b: Tensor | None = None
+
+
 class Kernel(Protocol):
     """The sweeps of a fast kernel; everything else (parameter gradients, memory) is shared.
 
@@ -121,12 +141,17 @@ class Kernel(Protocol):
         ...
 
     def backward(
-        self, p: Problem, slopes: Tensor, g_states: Tensor | None, g_last: Tensor | None
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        self,
+        p: Problem,
+        slopes: Tensor,
+        g_states: Tensor | None,
+        g_last: Tensor | None,
+        before: Before | None = None,
+    ) -> Adjoint:
         """The adjoint sweep, from ∂ℓ/∂states (over time) and ∂ℓ/∂x[T] (B, N); either may be None.
 
-        With λ[k] = ∂ℓ/∂x[k] in full, returns a[k] = α φ′(y[k]) λ[k+1] over time, λ[0] as (B, N),
-        and λ[1] … λ[T] over time if `p.alpha.requires_grad`, else None. It may overwrite `slopes`.
+        It may overwrite `slopes`. With `before`, see `Problem.before`, it may also make the
+        gradients of what every step has of its own.
         """
         ...
 
