@@ -81,7 +81,8 @@ def test_in_every_memory_mode(memory):
     grads = {}
     for backend in ("reference", "native"):
         rng = torch.Generator().manual_seed(3)
-        net = RoaFNN([2] * 41, rho=0.2, backend=backend, memory=memory, generator=rng).double()
+        how = {"backend": backend, "memory": memory, "dtype": torch.float64}
+        net = RoaFNN([2] * 41, rho=1.0, generator=rng, **how)
         x = torch.randn(50, 2, generator=rng, dtype=torch.float64)
         net(x).square().sum().backward()
         grads[backend] = [p.grad for p in net.parameters()]
