@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 
@@ -26,6 +28,26 @@ def describe() -> dict[str, str]:
         return found | {"kernel": f"native ({native.isa()})"}
     reason = f"the native kernel is not used: {native.why_not()}"
     return found | {"kernel": "fused (torch operations)", "reason": reason}
+
+
+def source() -> dict[str, str]:
+    """The commit of the code that runs, with a word if files of it were changed since."""
+    here = Path(__file__).parent
+    commit = _git(here, "rev-parse", "--short=10", "HEAD")
+    if commit is None:
+        return {}
+    changes = _git(here, "status", "--porcelain", "--untracked-files=no", "--", ".")
+    return {"commit": f"{commit} with changes" if changes else commit}
+
+
+def _git(folder: Path, *words: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *words], capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return done.stdout.strip()
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
 from roann import RoaRNNCell
-from roann.bench import depth, memory, peers
+from roann.bench import depth, flops, memory, peers, profile
 from roann.bench.peers import WORKS, Sequences
 from roann.bench.record import Row
 from roann.bench.timing import MOST_ROUNDS, SAMPLE_SECONDS, Contender, race
@@ -93,6 +93,31 @@ def sequence_case(name: str, case: Sequences) -> Callable[[Plan], list[Row]]:
         return made
 
     return rows
+
+
+def profiled(plan: Plan) -> list[Row]:
+    """Where the time of a training step goes, and how far each part is from the limit."""
+    made: list[Row] = []
+    for N in (178, 256, 512):
+        case = plan.sequences(replace(PSMNIST, N=N))
+        u, g = case.input(), case.cotangent()
+        for filter, of in (("qr", flops.ROA_DENSE), ("permutation", flops.ROA_STRUCTURED)):
+            counts = profile.products(of)
+            one = case.count(flops.Products(1, 0, 0), "forward")
+            limit = peers.limit(one)
+            run = peers.call(case.roa(filter), u, g, "train")
+            samples: dict[str, list[float]] = {}
+            for _ in range(1 + plan.rounds):
+                run()
+                for name, seconds in profile.parts(run).items():
+                    samples.setdefault(name, []).append(seconds)
+                took = race([limit], 1, sample_seconds=plan.sample_seconds)["limit"].samples[0]
+                samples.setdefault("limit", []).append(peers.in_limit(took, one))
+            for name, times in samples.items():
+                count = one if name == "limit" else one * counts.get(name, 0)
+                row = Row(f"profile-{N}", filter, name, min(times[1:]), case.T, times[1:])
+                made.append(replace(row, flops=count or None, sizes=case.sizes()))
+    return made
 
 
 def fnn(plan: Plan) -> list[Row]:
@@ -261,6 +286,7 @@ CASES: dict[str, Callable[[Plan], list[Row]]] = {
     },
     "copying": sequence_case("copying", COPYING),
     "adding": sequence_case("adding", ADDING),
+    "profile": profiled,
     "fnn": fnn,
     "packed": packed,
     "cell": cell,

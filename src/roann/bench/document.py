@@ -30,7 +30,10 @@ is not counted. "of the limit" gives every contender its own number of operation
 
 _TARGETS = """\
 Full training steps of the `qr` filter, unless it is said otherwise, on two processors. The verdicts
-are computed from the record.
+are computed from the record. What a training step spends where, and how far each part is from the
+limit, is under *profile*, by torch's profiler; the limit there is that of one product per step. At
+$N = 512$ all but a tenth of the time is in products that run at about the limit: against layers
+with fewer of them little is left to gain, and the verdict is the luck of the machine's hour.
 """
 
 
@@ -75,6 +78,7 @@ def _machine(record: Record) -> table.Table:
         "memory": "unknown" if memory is None else f"{memory / 1e9:.0f} GB",
         "system": f"{found['system']} {found['machine']}, Python {found['python']}",
         "torch": found["torch"] + (" with MKL" if found["mkl"] else ""),
+        "roann": f"{found['roann']}, commit {found.get('commit', 'unknown')}",
         "kernel of roann": kernel,
         "denormals flushed in every thread": "yes" if found["flushes_denormals"] else "no",
         "load before the run": "unknown" if found["load_before"] is None else found["load_before"],

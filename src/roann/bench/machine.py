@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from roann import __version__
+from roann.info import source
 from roann.kernels import native
 
 GUESTS = ("jax", "torchrecurrent")
@@ -48,6 +49,7 @@ def describe() -> dict[str, Any]:
         "torch": torch.__version__,
         "mkl": torch.backends.mkl.is_available(),  # type: ignore[no-untyped-call]
         "roann": __version__,
+        **source(),
         "kernel": "native" if native.available() else "fused",
         "isa": native.isa() if native.available() else None,
         "why_not_native": native.why_not() or None,

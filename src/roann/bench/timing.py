@@ -15,6 +15,8 @@ from torch import Tensor
 SAMPLE_SECONDS = 0.05  # a sample is the mean of as many calls as take about this long
 LONG_SECONDS = 1.0  # a call that takes longer needs no call before it to be warm
 RACE_SECONDS = 15.0  # a race shorter than this may go on
+UNSETTLED_SECONDS = 150.0  # and so may one shorter than this whose best times are still falling:
+SETTLED_ROUNDS, SETTLED = 3, 0.02  # by so much in any of the last so many rounds
 MOST_ROUNDS = 25
 BUDGET_SECONDS = 40.0  # a contender that has used this much sits out the remaining rounds
 # Contenders that say they compute the same must: another update differs by order one, float32
@@ -63,8 +65,8 @@ def race(
 ) -> dict[str, Timed]:
     """Samples of all contenders, by name: one each per round, each round begun by another.
 
-    There are `rounds` rounds; in a short race more, since the best of many is less of a matter of
-    luck, up to `most_rounds`.
+    There are `rounds` rounds. Up to `most_rounds` there are more where the best would else be a
+    matter of luck: in a short race, and while somebody's best time is still falling.
 
     Every contender is called once or twice before, to warm up and to see how many calls make a
     sample; the results of that are compared where two contenders must agree. A sample begins with
@@ -86,7 +88,11 @@ def race(
         del result
     samples: dict[str, list[float]] = {c.name: [] for c in contenders}
     start, r = time.perf_counter(), 0
-    while r < rounds or (r < most_rounds and time.perf_counter() - start < RACE_SECONDS):
+    while r < rounds or (
+        r < most_rounds
+        and time.perf_counter() - start
+        < (RACE_SECONDS if all(map(settled, samples.values())) else UNSETTLED_SECONDS)
+    ):
         first = r % len(contenders)
         for c in (*contenders[first:], *contenders[:first]):
             if not samples[c.name] or sum(samples[c.name]) * calls[c.name] < budget:
@@ -95,6 +101,17 @@ def race(
                 samples[c.name].append(_sample(c.run, calls[c.name]))
         r += 1
     return {c.name: Timed(samples[c.name], calls[c.name], differences[c.name]) for c in contenders}
+
+
+def settled(samples: Sequence[float]) -> bool:
+    """Whether the last rounds have not made the best time notably better.
+
+    Example:
+        >>> settled([9.0, 5.0, 5.2, 4.95, 5.1]), settled([9.0, 5.2, 5.1, 5.3, 4.0])
+        (True, False)
+    """
+    before = samples[:-SETTLED_ROUNDS]
+    return bool(before) and min(samples) >= (1 - SETTLED) * min(before)
 
 
 def _warm_up(c: Contender) -> tuple[Any, float]:

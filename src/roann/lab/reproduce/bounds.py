@@ -43,8 +43,8 @@ from roann.diagnostics import (
     trajectory,
 )
 from roann.filters import make
+from roann.info import source
 from roann.lab import records
-from roann.lab.reproduce.collect import source
 from roann.lab.reproduce.plan import Scale
 from roann.lab.run import set_up
 

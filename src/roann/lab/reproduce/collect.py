@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from roann.info import source
 from roann.lab import records
 from roann.lab.checkpoint import replace_file
 from roann.lab.config import read_text
@@ -29,26 +29,6 @@ def note_source(folder: Path) -> None:
     path = folder / SOURCE
     if not path.exists():
         replace_file(path, (json.dumps(source()) + "\n").encode())
-
-
-def source() -> dict[str, Any]:
-    """The commit of the code that runs, with a word if files of it were changed since."""
-    here = Path(__file__).parents[2]
-    commit = _git(here, "rev-parse", "--short=10", "HEAD")
-    if commit is None:
-        return {}
-    changes = _git(here, "status", "--porcelain", "--untracked-files=no", "--", ".")
-    return {"commit": f"{commit} with changes" if changes else commit}
-
-
-def _git(folder: Path, *words: str) -> str | None:
-    try:
-        done = subprocess.run(
-            ["git", "-C", str(folder), *words], capture_output=True, text=True, check=True
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return done.stdout.strip()
 
 
 def collect(folder: Path, out: Path) -> Path | None:
