@@ -152,7 +152,7 @@ def roa_scan(
         else torch.full((), alpha, dtype=x0.dtype, device=x0.device)
     )
     ragged = _ragged(batch_sizes, x0, u)
-    T = _steps(None if ragged else u, W, b, len(ragged.sizes) if ragged else steps)
+    T = _steps(None if ragged else u, W, b, ragged, steps)
     p = Problem(x0, u, W, W_i, b, _form(O, x0), a.to(x0.dtype), phi, T, ragged)
     if torch.compiler.is_compiling():
         # One opaque call: a traced loop would become a graph of T nodes. Not as a decorator, which
@@ -198,17 +198,21 @@ def _form(O: Orthogonal, x: Tensor) -> Linear:
     return form.with_tensors(tuple(t.to(x.dtype) if t.is_floating_point() else t for t in tensors))
 
 
-def _steps(u: Tensor | None, W: Tensor, b: Tensor | None, steps: int | None) -> int:
+def _steps(
+    u: Tensor | None, W: Tensor, b: Tensor | None, ragged: Ragged | None, steps: int | None
+) -> int:
     found = {
         "u": None if u is None else u.shape[0],
         "W": W.shape[0] if W.dim() == 3 else None,
         "b": b.shape[0] if b is not None and b.dim() == 2 else None,
+        "batch_sizes": None if ragged is None else len(ragged.sizes),
         "steps": steps,
     }
     lengths = {n for n in found.values() if n is not None}
     if len(lengths) != 1 or min(lengths) < 1:
         said = {k: v for k, v in found.items() if v is not None}
-        _checks.fail("steps", "one length of at least 1 from u, W, b or steps", said or "none")
+        sources = "u, W, b, batch_sizes or steps"
+        _checks.fail("steps", f"one length of at least 1 from {sources}", said or "none")
     return lengths.pop()
 
 

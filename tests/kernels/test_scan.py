@@ -306,6 +306,7 @@ def test_reversible_recomputes_what_drifts(monkeypatch):
         ({"steps": None}, "steps: expected one length"),
         ({"steps": 0}, "steps: expected one length of at least 1"),
         ({"b": torch.zeros(3, 2)}, "steps: expected one length"),
+        ({"batch_sizes": (1, 1, 1)}, r"steps: expected .* got .*batch_sizes.: 3, .steps.: 2"),
     ],
 )
 def test_bad_arguments(change, match):

@@ -190,6 +190,29 @@ def test_stability_is_compared_over_the_same_seeds():
     assert "`copying-400-warmup`: 0 of 2 lost; 1 of the same seeds without the change." in text
 
 
+def test_adding_with_warm_up_stands_beside_adding_without():
+    base = [run(f"adding-1000-s{k}", "adding", [v]) for k, v in enumerate((0.2, 0.005))]
+    warm = [run(f"adding-1000-warmup-s{k}", "adding", [0.1, 0.004]) for k in range(2)]
+    book = book_of(fig3=base, stable=warm)
+    text = "\n".join(studies.stability(book["stable"], book))
+    assert "| `adding-1000` |" in text
+    assert "`adding-1000-warmup`: 0 of 2 lost; 1 of the same seeds without the change." in text
+    assert "Below 0.01: 2 of 2; 1 of the same seeds without the change." in text
+
+
+def test_kinds_of_rho_are_compared_with_one_fixed_rho_of_the_same_seed():
+    scores = {"scalar": (0.1, 0.3), "learned": (0.05, 0.4), "multiscale": (0.01,)}
+    runs = [
+        run(f"rho-kinds-adding-{kind}-rho-0.005-s{k}", "adding", [v], model={"rho": 0.005})
+        for kind, values in scores.items()
+        for k, v in enumerate(values)
+    ]
+    text = "\n".join(studies.rho_kinds(arms_of(runs), {}))
+    assert "### adding, 4,000 steps" in text
+    assert "| 0.005 | 0.1 · 0.3 | 0.05 · 0.4 | – | 0.01 | – |" in text
+    assert "| better than one ρ | – | 1 of 2 | 0 of 0 | 1 of 1 | 0 of 0 |" in text
+
+
 def test_the_page_has_a_chapter_for_what_was_run_and_the_cost():
     runs = {"fig3": [run(f"adding-200-s{k}", "adding", [0.1, 0.009]) for k in range(2)]}
     book = {name: arms_of(group) for name, group in runs.items()}

@@ -182,6 +182,7 @@ FIGURES: dict[str, Figure] = {
         "what makes it stable",
         (
             Arm("copying-400", 5, {"train.warmup": 50, **_HALF}, "copying-400-warmup"),
+            Arm("adding-1000", 5, {"train.warmup": 50}, "adding-1000-warmup"),
             Arm("copying-400", 5, {"train.lr": 0.1, **_HALF}, "copying-400-lr-0.1"),
             Arm(
                 "copying-400",

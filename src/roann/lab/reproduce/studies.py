@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from roann.lab.reproduce.chapters import Arms, interval, seeds_of_copying
 from roann.lab.reproduce.exhibits import growth, logs, of_kind
-from roann.lab.reproduce.reading import best_of, median_of, spread
+from roann.lab.reproduce.reading import Reading, best_of, median_of, spread
 from roann.lab.reproduce.tables import ABSENT, arms_table, number, shown, table, wall
-from roann.lab.reproduce.verdicts import Arm, Book
+from roann.lab.reproduce.verdicts import SUMMED, Arm, Book
 
 Study = Sequence[Mapping[str, Any]]
 
 
 def stability(arms: Arms, book: Book) -> list[str]:
     """What makes the paper's setting stable, over the same seeds."""
-    base = {name: arm for name, arm in book.get("fig2", {}).items() if name in _BASES}
+    figures = book.get("fig2", {}), book.get("fig3", {})
+    base = {name: arm for arms in figures for name, arm in arms.items() if name in _BASES}
     lines = [
         "The chapters above keep the paper's setting, also where it is unstable. This one changes "
         "it: a linear warm-up of the learning rate over 50 steps, a smaller learning rate, and a "
@@ -34,24 +35,78 @@ def stability(arms: Arms, book: Book) -> list[str]:
         seeds = {r.run.seed for r in arm}
         was = sum(r.lost for r in base[family] if r.run.seed in seeds)
         now = sum(r.lost for r in arm)
-        lines.append(
-            f"- `{name}`: {now} of {len(arm)} lost; {was} of the same seeds without the change."
-        )
-    return [*lines, "", *seeds_of_copying(arms)]
+        line = f"- `{name}`: {now} of {len(arm)} lost; {was} of the same seeds without the change."
+        if arm[0].primary == "mse":
+            was = sum(_summed(r) for r in base[family] if r.run.seed in seeds)
+            now = sum(map(_summed, arm))
+            line += f" Below {SUMMED}: {now} of {len(arm)}; {was} of the same seeds without the "
+            line += "change."
+        lines.append(line)
+    copying = {name: arm for name, arm in arms.items() if arm[0].primary == "recall_accuracy"}
+    return [*lines, "", *seeds_of_copying(copying)]
 
 
-_BASES = ("copying-400", "copying-2000")
+_BASES = ("copying-400", "copying-2000", "adding-1000")
+
+
+def _summed(r: Reading) -> bool:
+    return r.first("mse", SUMMED, "lower") is not None
+
+
+_KINDS = {
+    "scalar": "one ρ",
+    "learned": "one ρ, learned",
+    "learned-vector": "a ρ per neuron, learned",
+    "multiscale": "spread ρ",
+    "learned-multiscale": "spread ρ, learned",
+}
 
 
 def rho_kinds(arms: Arms, book: Book) -> list[str]:
     """ρ as a number or a vector, fixed or learned."""
-    return [
+    lines = [
         "One ρ for all neurons as in the paper, one per neuron, scales spread over two decades, "
         "and each of them learned. The seeds are the same in all arms, and so are their W, W_i, "
-        "b and O.",
+        "b and O. Lengths are such that no ρ was tuned for them, and runs start from a ρ that is "
+        "small, middling or large. Cells: the best score of each seed.",
         "",
-        *arms_table(dict(arms)),
     ]
+    tasks: dict[str, dict[float, dict[str, Arm]]] = {}
+    for name, arm in arms.items():
+        found = re.fullmatch(r"rho-kinds-([a-z]+)-([a-z-]+?)(?:-rho-[\d.e-]+)?", name)
+        assert found is not None
+        starts = tasks.setdefault(found[1], {})
+        starts.setdefault(float(arm[0].run.model["rho"]), {})[found[2]] = arm
+    for task, starts in tasks.items():
+        first = next(iter(next(iter(starts.values())).values()))[0]
+        plan = first.run.config["train"]
+        lines += [f"### {task}, {plan['length']:,} {plan.get('unit', 'step')}s", ""]
+        rows = [
+            [f"{rho:.4g}", *(_seeds(kinds.get(kind, [])) for kind in _KINDS)]
+            for rho, kinds in sorted(starts.items())
+        ]
+        rows.append(["better than one ρ", *(_wins(starts.values(), kind) for kind in _KINDS)])
+        lines += table(("ρ at the start", *_KINDS.values()), rows)
+    return lines
+
+
+def _seeds(arm: Arm) -> str:
+    return " · ".join(shown(r.primary, r.score("best")) for r in arm) or ABSENT
+
+
+def _wins(starts: Iterable[Mapping[str, Arm]], kind: str) -> str:
+    """How many runs beat the run of the same seed and start with one fixed ρ."""
+    if kind == "scalar":
+        return ABSENT
+    better = pairs = 0
+    for kinds in starts:
+        plain = {r.run.seed: r.score("best") for r in kinds.get("scalar", [])}
+        for r in kinds.get(kind, []):
+            mine, its = r.score("best"), plain.get(r.run.seed)
+            if mine is not None and its is not None:
+                pairs += 1
+                better += mine > its if r.better == "higher" else mine < its
+    return f"{better} of {pairs}"
 
 
 def league(arms: Arms, book: Book) -> list[str]:
