@@ -331,3 +331,14 @@ def test_bench_bars_reach_from_one_to_the_ratio():
 )  # fmt: skip
 def test_numbers_are_written_as_people_write_them(value: float, text: str):
     assert number_text(value) == text
+
+
+def test_a_long_legend_stands_below_and_names_everything_once():
+    few = {f"arm {k}": [Curve(0, [1, 2], [1.0, 2.0])] for k in range(3)}
+    many = {f"arm {k}": [Curve(0, [1, 2], [1.0, 2.0])] for k in range(9)}
+    inside, below = (learning_curves(arms, ylabel="y") for arms in (few, many))
+    assert inside.axes[0].get_legend() is not None
+    assert below.axes[0].get_legend() is None
+    (legend,) = below.legends
+    assert [text.get_text() for text in legend.get_texts()] == list(many)
+    assert below.get_size_inches()[1] > inside.get_size_inches()[1]

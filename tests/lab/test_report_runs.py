@@ -173,3 +173,25 @@ def test_the_paper_is_quoted_only_where_it_spoke():
     assert claim_for(adding, {"name": "roa-rnn", "rho": 0.005, "filter": "qr"}) is not None
     assert all(claim.source for claim in CLAIMS)
     assert [row[2] for row in PSMNIST_TABLE if row[0] == "roaRNN"] == [0.9724, 0.9788, 0.9825]
+
+
+def test_labels_say_as_little_as_tells_systems_apart(tmp_path: Path):
+    settings = [
+        ({"layers": 50, "recycle": False}, {"optimizer": "sgd", "lr": 2.0}),
+        ({"layers": 50, "recycle": True}, {"optimizer": "sgd", "lr": 2.0}),
+        ({"layers": 900, "recycle": False}, {"optimizer": "sgd", "lr": 0.5}),
+        ({"layers": 900, "recycle": False}, {"optimizer": "adam", "lr": 0.1}),
+    ]
+    for k, (model, train) in enumerate(settings):
+        model = {"name": "roa-fnn", "filter": "qr", **model}
+        evals = [{"step": 1, "mse": 0.5}]
+        write_run(
+            tmp_path / f"{k}", task={"name": "double-moon"}, model=model, evals=evals, train=train
+        )
+    (section,) = sections_of(load_runs([tmp_path]))
+    assert [arm.label for arm in section.arms] == [
+        "roa-fnn, L = 50, recycle, sgd",
+        "roa-fnn, L = 50, sgd",
+        "roa-fnn, L = 900, adam",
+        "roa-fnn, L = 900, sgd",
+    ]

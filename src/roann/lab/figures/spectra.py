@@ -18,6 +18,7 @@ from roann.lab.figures.style import (
     Look,
     drawn,
     legend,
+    legend_below,
     log_axis,
     looks,
     one_axes,
@@ -26,8 +27,8 @@ from roann.lab.figures.style import (
 )
 from roann.lab.figures.text import label_text
 
-_LINE = 0.2  # inches of a line of the legend
 _WIDE = 30.0
+_FEW_ARMS = 3
 """|ln σ| beyond this needs a symmetric logarithmic axis to show the roa networks at all."""
 
 
@@ -71,7 +72,9 @@ def singular_values(
     for place, (label, clouds) in enumerate(arms.items()):
         aside = place - (len(arms) - 1) / 2
         ordered = sorted(clouds, key=lambda cloud: cloud.x)
-        _draw_interval(axes, label, ordered, styles[label])
+        # Of many arms an interval has its arm's colour, but not a line in the legend for each.
+        owner = f"{label_text(label)}: " if len(arms) <= _FEW_ARMS else ""
+        _draw_interval(axes, owner, ordered, styles[label])
         _draw_clouds(axes, label, ordered, styles[label], None if xlog else step, aside)
     if xlog:
         log_axis(axes, "x")
@@ -82,13 +85,7 @@ def singular_values(
     axes.set_ylabel("ln σ of the Jacobian")
     if title:
         axes.set_title(label_text(title))
-    # Clouds and intervals fill the axes: the legend stands below them, and a long one needs room.
-    handles, labels = axes.get_legend_handles_labels()
-    columns = 2 if max(map(len, labels), default=0) < 26 else 1  # long names would be cut
-    lines = math.ceil(len(labels) / columns)
-    width, height = figure.get_size_inches()
-    figure.set_size_inches(width, height + _LINE * max(0, lines - 4))
-    figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False)
+    legend_below(axes)  # clouds and intervals fill the axes
     return figure
 
 
@@ -102,7 +99,7 @@ def _heights(cloud: Cloud) -> list[float]:
     return _finite(cloud) + ends
 
 
-def _draw_interval(axes: Axes, label: str, clouds: Sequence[Cloud], look: Look) -> None:
+def _draw_interval(axes: Axes, owner: str, clouds: Sequence[Cloud], look: Look) -> None:
     bounded = [c for c in clouds if c.upper is not None and math.isfinite(c.upper)]
     if not bounded:
         return
@@ -112,19 +109,18 @@ def _draw_interval(axes: Axes, label: str, clouds: Sequence[Cloud], look: Look) 
     lower = [
         c.lower if c.lower is not None and math.isfinite(c.lower) else math.nan for c in bounded
     ]
-    name = label_text(label)
     firm = [not c.vacuous and not math.isnan(low) for c, low in zip(bounded, lower, strict=True)]
     if any(firm):
         axes.fill_between(
             xs, lower, upper, where=firm, color=look.color, alpha=0.16, linewidth=0,
-            label=f"{name}: interval of the theorem",
+            label=f"{owner}interval of the theorem",
         )  # fmt: skip
     for ends in (lower, upper):
         axes.plot(xs, ends, color=look.color, linewidth=0.9, linestyle=(0, (3, 2)), marker="_")
     if not all(firm):
         axes.plot(
             [], [], color=look.color, linewidth=0.9, linestyle=(0, (3, 2)),
-            label=f"{name}: interval, vacuous or open below",
+            label=f"{owner}interval, vacuous or open below",
         )  # fmt: skip
 
 

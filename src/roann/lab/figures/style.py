@@ -63,6 +63,9 @@ class Look(NamedTuple):
 
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 1.6)), (0, (1.2, 1.4)), (0, (6, 1.6, 1.2, 1.6)))
 _MARKERS = "os^DvPX"
+_MOST_INSIDE = 6  # lines of a legend within the axes
+_HALF_LINE = 26  # characters of a label that leave room for another beside it
+_LINE = 0.2  # inches of a line of a legend
 _CYCLE = ("vermillion", "blue", "green", "purple", "orange", "sky", "black")
 _RESERVED = {
     "roa-rnn": "vermillion",
@@ -191,10 +194,31 @@ def _reserved(label: str) -> str | None:
 
 
 def legend(axes: Axes, **options: Any) -> None:
-    """A legend of everything labelled, with room to breathe and no empty box."""
+    """A legend of everything labelled, with room to breathe and no empty box.
+
+    A long one would hide what is drawn, and stands below.
+    """
     handles, labels = axes.get_legend_handles_labels()
-    if handles:
+    if len(handles) > _MOST_INSIDE:
+        legend_below(axes)
+    elif handles:
         axes.legend(handles, [label_text(text) for text in labels], **options)
+
+
+def legend_below(axes: Axes) -> None:
+    """A legend under the only axes of a figure, which grows to make room; each label once."""
+    found = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+    figure = axes.get_figure()
+    if not found or not isinstance(figure, Figure):
+        return
+    labels = [label_text(text) for text in found]
+    columns = 2 if max(map(len, labels)) < _HALF_LINE else 1  # long names would be cut
+    lines = math.ceil(len(labels) / columns)
+    width, height = figure.get_size_inches()
+    figure.set_size_inches(width, height + _LINE * max(0, lines - 4))
+    figure.legend(
+        list(found.values()), labels, loc="outside lower center", ncols=columns, frameon=False
+    )
 
 
 def tick(value: float, _position: int | None = None) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +36,7 @@ _SCORE_NAMES = {
     "recall_cross_entropy": "cross-entropy on the recall",
     "recall_accuracy": "recall accuracy",
 }
+_LISTED = 4  # values that a caption lists one by one
 _RHO_GRID = 4
 """So many values of ρ in arms that are otherwise equal make a grid, drawn against ρ."""
 
@@ -187,11 +188,11 @@ def _gradients(section: Section, arms: Sequence[Arm]) -> Exhibit | None:
         for label, probe in probes.items()
     }
     times = {label: probe["gradient_at"] for label, probe in probes.items()}
-    facts = [
-        f"{label}: {number_text(values[0] / values[-1])}"
+    ratios = {
+        label: values[0] / values[-1]
         for label, values in norms.items()
         if values and values[-1] > 0
-    ]
+    }
     deep = any("layers" in arm.model for arm in arms)
     if deep:
         title, xlabel, first = "gradient along depth", "layer", "layer"
@@ -201,7 +202,7 @@ def _gradients(section: Section, arms: Sequence[Arm]) -> Exhibit | None:
         title, xlabel, first = "gradient along time", "time step t", "step"
         words = "How strongly the loss depends on the state at each time step. A network that can "
         words += "learn from its distant past has a flat line; one that forgets falls to the left."
-    words += f" Norm at the first {first} over norm at the last: {'; '.join(facts)}."
+    words += f" Norm at the first {first} over norm at the last: {_each(ratios)}."
     return Exhibit(
         f"{section.title}: {title}",
         f"{words} Measured at training step {_steps(probes)}.",
@@ -213,7 +214,14 @@ def _steps(probes: dict[str, dict[str, Any]]) -> str:
     steps = {label: probe["step"] for label, probe in probes.items()}
     if len(set(steps.values())) == 1:
         return str(next(iter(steps.values())))
-    return ", ".join(f"{label}: {step}" for label, step in steps.items())
+    return _each(steps)
+
+
+def _each(values: Mapping[str, float]) -> str:
+    """The value of every arm, or of many only from where to where."""
+    if len(values) <= _LISTED:
+        return "; ".join(f"{label}: {number_text(value)}" for label, value in values.items())
+    return f"{number_text(min(values.values()))} to {number_text(max(values.values()))}"
 
 
 def _clouds(section: Section, arms: Sequence[Arm]) -> Exhibit | None:

@@ -236,14 +236,25 @@ def _labels(groups: Sequence[list[Run]]) -> list[str]:
     labels = []
     for own in flat:
         namesakes = [other for other in flat if other.get("name") == own.get("name")]
-        differing = [
-            key
-            for key in dict.fromkeys(key for other in namesakes for key in other)
-            if len({repr(other.get(key)) for other in namesakes}) > 1
-        ]
-        words = [_setting(key, own[key]) for key in differing if key in own]
+        words = [_setting(key, own[key]) for key in _telling(namesakes) if own.get(key)]
         labels.append(", ".join([str(own.get("name")), *words]))
     return labels
+
+
+def _telling(tables: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The keys that tell these tables apart: as few as do, those that come last left out first."""
+    keys = [
+        key
+        for key in dict.fromkeys(key for table in tables for key in table)
+        if len({repr(table.get(key)) for table in tables}) > 1
+    ]
+    for key in reversed(keys):
+        fewer = [other for other in keys if other != key]
+        if len({tuple(repr(table.get(k) or None) for k in fewer) for table in tables}) == len(
+            tables
+        ):
+            keys = fewer
+    return keys
 
 
 def _natural(label: str) -> list[tuple[float, str]]:
@@ -253,6 +264,8 @@ def _natural(label: str) -> list[tuple[float, str]]:
 
 
 def _setting(key: str, value: object) -> str:
+    if value is True:
+        return key.replace("_", " ")
     if isinstance(value, str):
         # A filter's or an optimiser's name says what it is; other words need their key.
         return value if key in _WORDS else f"{key.replace('_', ' ')} {value}"
