@@ -342,3 +342,11 @@ def test_a_long_legend_stands_below_and_names_everything_once():
     (legend,) = below.legends
     assert [text.get_text() for text in legend.get_texts()] == list(many)
     assert below.get_size_inches()[1] > inside.get_size_inches()[1]
+
+
+def test_many_panels_stand_in_rows():
+    surface = Surface((0, 1, 0, 1), [[-1.0, 1.0], [1.0, -1.0]])
+    figure = decision_surfaces({f"arm {k}": surface for k in range(8)})
+    places = {tuple(axes.get_subplotspec().get_geometry()[:2]) for axes in figure.axes[:8]}
+    assert places == {(2, 4)}
+    assert [axes.get_title(loc="left") for axes in figure.axes[:8]] == [f"arm {k}" for k in range(8)]

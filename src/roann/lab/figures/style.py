@@ -63,6 +63,7 @@ class Look(NamedTuple):
 
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 1.6)), (0, (1.2, 1.4)), (0, (6, 1.6, 1.2, 1.6)))
 _MARKERS = "os^DvPX"
+_MOST_PANELS = 5  # beside each other
 _MOST_INSIDE = 6  # lines of a legend within the axes
 _HALF_LINE = 26  # characters of a label that leave room for another beside it
 _LINE = 0.2  # inches of a line of a legend
@@ -153,10 +154,15 @@ def one_axes(width: float = 4.8, height: float = 3.2) -> tuple[Figure, Axes]:
     return figure, figure.add_subplot()
 
 
-def panels(columns: int, width: float = 3.4, height: float = 3.0) -> tuple[Figure, list[Axes]]:
-    """A row of axes, each `width` by `height` inches."""
-    figure = Figure(figsize=(columns * width, height), layout="constrained")
-    return figure, list(figure.subplots(1, columns, squeeze=False)[0])
+def panels(count: int, width: float = 3.4, height: float = 3.0) -> tuple[Figure, list[Axes]]:
+    """A row of axes, each `width` by `height` inches; of many, several rows about equally long."""
+    rows = max(1, math.ceil(count / _MOST_PANELS))
+    columns = max(1, math.ceil(count / rows))
+    figure = Figure(figsize=(columns * width, rows * height), layout="constrained")
+    grid = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for empty in grid[count:]:
+        empty.remove()
+    return figure, grid[:count]
 
 
 def looks(labels: Iterable[str]) -> dict[str, Look]:
