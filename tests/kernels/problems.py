@@ -72,13 +72,15 @@ def cast(p, dtype):
 
 
 def plain(p, g_states, g_last):
-    """States, a, λ[0] and λ[1] … λ[T] by autograd through the reference step, in float64.
+    """States, a, λ[0] and λ (φ − O x) by autograd through the reference step, in float64.
 
-    a = ∂ℓ/∂y, so it is the gradient of a zero added to the drive.
+    a = ∂ℓ/∂y and λ (φ − O x) = ∂ℓ/∂α of one row, unit and step, so they are the gradients of zeros
+    added to the drive and to α.
     """
     p = cast(p, torch.float64)
     x = x0 = p.x0.clone().requires_grad_()
     zero = p.x0.new_zeros(p.shape(x0.shape[-1])).requires_grad_()
+    more_alpha = torch.zeros_like(zero).requires_grad_()
     states = []
     for k in range(p.steps):
         one = p.segment(k, k + 1, x)
@@ -89,15 +91,14 @@ def plain(p, g_states, g_last):
             drive = drive + p.at(p.u, k) @ p.W_i.mT
         n = p.rows(k)
         W = one.W[0] if one.W.dim() == 3 else one.W
-        moved = reference.step(x[:n], drive, W, p.O.at(k), p.alpha_at(k), p.phi)
-        moved.retain_grad()
+        alpha = p.alpha_at(k) + p.at(more_alpha, k)
+        moved = reference.step(x[:n], drive, W, p.O.at(k), alpha, p.phi)
         x = torch.cat([moved, x[n:]])
         states.append(moved)
     total = sum((moved * p.at(g_states, k)).sum() for k, moved in enumerate(states))
     (total + (x * g_last).sum()).backward()
     join = torch.stack if p.ragged is None else torch.cat
-    lambdas = join([moved.grad for moved in states])
-    return join(states).detach(), zero.grad, x0.grad, lambdas
+    return join(states).detach(), zero.grad, x0.grad, more_alpha.grad
 
 
 def gradients_for(p, seed=1):

@@ -27,7 +27,7 @@ from problems import ALPHAS, FORMS, cast, gradients_for, make, plain
 from roann.kernels import native
 from roann.kernels.activations import ACTIVATIONS
 from roann.kernels.linear import Gather
-from roann.kernels.problem import Problem
+from roann.kernels.problem import Problem, Trace
 from roann.kernels.ragged import Ragged
 
 pytestmark = pytest.mark.skipif(
@@ -37,9 +37,9 @@ pytestmark = pytest.mark.skipif(
 
 def sweeps(p, g_states, g_last):
     """The same four by the native kernel."""
-    states, slopes = native.forward(p, True)
     p = replace(p, alpha=p.alpha.detach().requires_grad_())
-    return states, *native.backward(p, slopes, g_states, g_last)[:3]
+    states, trace = native.forward(p, True)
+    return states, *native.backward(p, trace, g_states, g_last)[:3]
 
 
 def assert_agrees(p):
@@ -90,15 +90,15 @@ def test_kinked_sweeps_equal_autograd_of_the_reference(how, phi):
 def test_steps_are_undone(how, phi):
     """Under the theorem's hypothesis x[T] leads back to every state, and to the same gradients."""
     p = make(**how | {"phi": phi, "dtype": torch.float64})
-    p = replace(p, alpha=p.alpha / 20)
-    states, slopes = native.forward(p, True)
+    p = replace(p, alpha=(p.alpha / 20).requires_grad_())
+    states, trace = native.forward(p, True)
     previous, first, found = native.inverse(p, p.final(states), 60)
     wanted = torch.cat([x.flatten(0, -2) for x in p.before(states)])
     torch.testing.assert_close(previous.flatten(0, -2), wanted, rtol=1e-11, atol=1e-11)
     torch.testing.assert_close(first, p.x0, rtol=1e-11, atol=1e-11)
     given_ = gradients_for(p)
     back = native.backward(p, found, *given_)
-    for got, want in zip(back[:2], native.backward(p, slopes, *given_)[:2], strict=True):
+    for got, want in zip(back[:3], native.backward(p, trace, *given_)[:3], strict=True):
         torch.testing.assert_close(got, want, rtol=1e-9, atol=1e-9)
 
 
@@ -134,8 +134,8 @@ def test_activations_within_a_few_ulp(phi, dtype, units):
         Gather(torch.arange(units), torch.arange(units)), torch.ones((), dtype=dtype),
         ACTIVATIONS[phi], 1,
     )  # fmt: skip
-    states, slopes = native.forward(p, True)
-    a, *_ = native.backward(p, slopes, torch.ones_like(states), None)
+    states, trace = native.forward(p, True)
+    a, *_ = native.backward(p, trace, torch.ones_like(states), None)
     exact = y.double()
     value, eps = p.phi.value(exact), torch.finfo(dtype).eps
     assert float(((states.flatten() - value).abs() / value.abs().clamp_min(1e-37)).max()) < 4 * eps
@@ -196,7 +196,7 @@ def test_plain_slopes_are_taken_too():
         given_ = gradients_for(p)
         x = torch.cat([t.flatten(0, -2) for t in p.before(native.forward(p, False)[0])])
         y = x.view(p.shape(N)) @ p.W.mT + p.u @ p.W_i.mT + p.b
-        a, first, *_ = native.backward(p, p.phi.slope(y), *given_)
+        a, first, *_ = native.backward(p, Trace(p.phi.slope(y)), *given_)
         _, want_a, want_first, _ = plain(p, *given_)
         torch.testing.assert_close(a, want_a)
         torch.testing.assert_close(first, want_first)

@@ -20,8 +20,8 @@ LANES = 16  # at most: batches below fill groups of rows in part, wholly, and mo
 
 def summed(p, given_):
     """The adjoint by a sweep that is given the states before each step."""
-    states, slopes = native.forward(p, True)
-    return p.before(states), native.backward(p, slopes, *given_, p.before(states))
+    states, trace = native.forward(p, True)
+    return p.before(states), native.backward(p, trace, *given_, p.before(states))
 
 
 @settings(max_examples=150, deadline=None)
@@ -42,12 +42,12 @@ def test_gradients_of_every_layer_equal_the_products(T, B, N, phi, form, bias, s
     if found.a is not None:  # a batch that fills the lanes less than the units do
         assert found.W is None
         return
-    _, a, lam, lambdas = plain(p, *given_)
+    _, a, lam, moved = plain(p, *given_)
     x = torch.cat([first.unsqueeze(0), others])
     torch.testing.assert_close(found.W, a.mT @ x)
     torch.testing.assert_close(found.b, a.sum(1))
     torch.testing.assert_close(found.first, lam)
-    torch.testing.assert_close(found.all, lambdas)
+    torch.testing.assert_close(found.moved, moved)
 
 
 def test_the_paper_s_width_is_summed_within_the_sweep():

@@ -349,4 +349,6 @@ def test_many_panels_stand_in_rows():
     figure = decision_surfaces({f"arm {k}": surface for k in range(8)})
     places = {tuple(axes.get_subplotspec().get_geometry()[:2]) for axes in figure.axes[:8]}
     assert places == {(2, 4)}
-    assert [axes.get_title(loc="left") for axes in figure.axes[:8]] == [f"arm {k}" for k in range(8)]
+    assert [axes.get_title(loc="left") for axes in figure.axes[:8]] == [
+        f"arm {k}" for k in range(8)
+    ]

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from roann.kernels.linear import Dense, Linear
-from roann.kernels.problem import Adjoint, Before, Problem
+from roann.kernels.problem import Adjoint, Before, Problem, Trace
 
 
 def project(p: Problem) -> Tensor | None:
@@ -47,7 +47,7 @@ def _turned(p: Problem, map: Linear, packed: Tensor) -> Tensor:
     return torch.cat([map.at(k).apply(p.at(packed, k)) for k in range(p.steps)])
 
 
-def forward(p: Problem, keep_slopes: bool) -> tuple[Tensor, Tensor | None]:
+def forward(p: Problem, keep: bool) -> tuple[Tensor, Trace | None]:
     """See `Kernel.forward`. W may be rectangular when T = 1."""
     N = p.W.shape[-2]
     drive = project(p)
@@ -56,7 +56,8 @@ def forward(p: Problem, keep_slopes: bool) -> tuple[Tensor, Tensor | None]:
     if isinstance(p.O, Dense) and p.O.stacked == (p.W.dim() == 3):
         joint = torch.cat([p.W, p.O.matrix], dim=-2).mT
     states = p.x0.new_empty(p.shape(N))
-    slopes = p.x0.new_empty(p.shape(N)) if keep_slopes else None
+    slopes = torch.empty_like(states) if keep else None
+    moved = torch.empty_like(states) if keep and p.alpha.requires_grad else None
     x = p.x0
     for k in range(p.steps):
         x, alpha, out = x[: p.rows(k)], p.alpha_at(k), p.at(states, k)
@@ -68,31 +69,34 @@ def forward(p: Problem, keep_slopes: bool) -> tuple[Tensor, Tensor | None]:
             Ox = p.O.at(k).apply(x)
         if drive is not None:
             y = y + (p.at(drive, k) if drive.dim() > 1 else drive)
-        torch.mul(Ox, 1 - alpha, out=out).add_(alpha * p.phi.value(y))
+        value = p.phi.value(y)
+        torch.mul(Ox, 1 - alpha, out=out).add_(alpha * value)
         if slopes is not None:
             p.at(slopes, k).copy_(p.phi.slope(y))
+        if moved is not None:
+            torch.sub(value, Ox, out=p.at(moved, k))
         x = out
-    return states, slopes
+    return states, None if slopes is None else Trace(slopes, moved)
 
 
 def backward(
     p: Problem,
-    slopes: Tensor,
+    trace: Trace,
     g_states: Tensor | None,
     g_last: Tensor | None,
     before: Before | None = None,
 ) -> Adjoint:
     """See `Kernel.backward`."""
+    slopes, moved = trace
     B, N = p.x0.shape[0], slopes.shape[-1]
     lam = slopes.new_zeros(B, N) if g_last is None else g_last.clone()
-    adjoints = torch.empty_like(slopes) if p.alpha.requires_grad else None
     for k in reversed(range(p.steps)):
         n, alpha, a = p.rows(k), p.alpha_at(k), p.at(slopes, k)
         here = lam[:n]
         if g_states is not None:
             here += p.at(g_states, k)
-        if adjoints is not None:
-            p.at(adjoints, k).copy_(here)
+        if moved is not None:
+            p.at(moved, k).mul_(here)
         a.mul_(here).mul_(alpha)
         back = torch.matmul(a, p.W[k] if p.W.dim() == 3 else p.W)
         rest = (1 - alpha) * here
@@ -105,10 +109,10 @@ def backward(
             lam = back
         else:
             lam[:n] = back
-    return Adjoint(slopes, lam, adjoints)
+    return Adjoint(slopes, lam, moved)
 
 
-def inverse(p: Problem, last: Tensor, rounds: int) -> tuple[Tensor, Tensor, Tensor]:
+def inverse(p: Problem, last: Tensor, rounds: int) -> tuple[Tensor, Tensor, Trace]:
     """See `Kernel.inverse`."""
     drive = project(p)
     previous = last.new_empty(p.shape(last.shape[-1]))
@@ -127,4 +131,6 @@ def inverse(p: Problem, last: Tensor, rounds: int) -> tuple[Tensor, Tensor, Tens
             guess = O.apply_transpose(target - scale * p.phi.value(y))
         p.at(previous, k).copy_(guess)
         x[:n] = guess
-    return previous, x, p.phi.slope(preactivations(p, previous))
+    y = preactivations(p, previous)
+    moved = p.phi.value(y) - turned(p, previous) if p.alpha.requires_grad else None
+    return previous, x, Trace(p.phi.slope(y), moved)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from roann.kernels.fused import preactivations, turned
 from roann.kernels.problem import Adjoint, Before, Problem
 
 _SHARED = {"W": 2, "W_i": 2, "b": 1, "alpha": 1}  # dimensions of what all steps add to, at most
@@ -67,8 +66,8 @@ class Gradients:
             self._add_made(p, start, found)
         else:
             self._add_products(p, start, before, found.a)
-        if self.alpha is not None and found.all is not None:
-            self._add_alpha(p, start, before, found.all)
+        if self.alpha is not None and found.moved is not None:
+            self._add_alpha(p, start, found.moved)
 
     def _add_made(self, p: Problem, start: int, found: Adjoint) -> None:
         """What the sweep itself has made."""
@@ -113,16 +112,10 @@ class Gradients:
         for k, x in enumerate(torch.split(others, list(p.ragged.sizes[1:])), 1):
             torch.matmul(p.at(a, k).mT, x, out=W[k])
 
-    def _add_alpha(self, p: Problem, start: int, before: Before, adjoints: Tensor) -> None:
+    def _add_alpha(self, p: Problem, start: int, moved: Tensor) -> None:
         """∂ℓ/∂α[k] = Σ λ[k+1] (φ(y[k]) − O x[k])."""
         assert self.alpha is not None
-        # A single step may change the width: then there are no others behind it.
-        first, others = before
-        if p.ragged is None:
-            first = first.unsqueeze(0)
-        previous = first if p.steps == 1 else torch.cat([first, others])
-        moved = p.phi.value(preactivations(p, previous)) - turned(p, previous)
-        per_step = _over_rows(p, moved.mul_(adjoints))
+        per_step = _over_rows(p, moved)
         if self.alpha.dim() == 2:
             kept = per_step.sum(1, True) if self.alpha.shape[1] == 1 else per_step
             self.alpha[start : start + p.steps] = kept

@@ -1,6 +1,6 @@
 """What a scan remembers between its forward and its backward pass.
 
-store        the states and the slopes: two (T, B, N) arrays, no extra work.
+store        the states and the slopes: two (T, B, N) arrays, three if α is learned; no extra work.
 checkpoint   every √T-th state: exact, O(√T) memory, one more forward pass.
 reversible   a fixed number of states: O(1) memory in T. Each state is found again from the next.
 
@@ -26,10 +26,10 @@ import torch
 from torch import Tensor
 
 from roann.kernels.gradients import Gradients
-from roann.kernels.problem import Before, Kernel, Problem
+from roann.kernels.problem import Before, Kernel, Problem, Trace
 
 Kept = tuple[Tensor, ...]
-Scratch = tuple[Tensor, ...] | None
+Scratch = Trace | None
 
 ANCHORS = 64  # exact states the reversible mode keeps, at most, whatever T
 BLOCK = 1 << 21  # numbers in one (steps, B, N) block of the reversible mode
@@ -46,7 +46,7 @@ class Memory(Protocol):
     def forward(
         self, kernel: Kernel, p: Problem, last_only: bool
     ) -> tuple[Tensor | None, Tensor, Kept, Scratch]:
-        """(states or None, x[T], tensors to keep, tensors the first backward may consume)."""
+        """(states or None, x[T], tensors to keep, a trace that the first backward may consume)."""
         ...
 
     def backward(
@@ -69,9 +69,8 @@ class Store:
     def forward(
         self, kernel: Kernel, p: Problem, last_only: bool
     ) -> tuple[Tensor | None, Tensor, Kept, Scratch]:
-        states, slopes = kernel.forward(p, True)
-        assert slopes is not None
-        return None if last_only else states, p.final(states).clone(), (states,), (slopes,)
+        states, trace = kernel.forward(p, True)
+        return None if last_only else states, p.final(states).clone(), (states,), trace
 
     def backward(
         self,
@@ -84,9 +83,9 @@ class Store:
         grads: Gradients,
     ) -> Tensor:
         (states,) = kept
-        slopes = kernel.forward(p, True)[1] if scratch is None else scratch[0]
-        assert slopes is not None
-        return _sweep(kernel, p, 0, lambda: p.before(states), slopes, g_states, g_last, grads)
+        trace = scratch or kernel.forward(p, True)[1]
+        assert trace is not None
+        return _sweep(kernel, p, 0, lambda: p.before(states), trace, g_states, g_last, grads)
 
 
 class Checkpoint:
@@ -218,7 +217,7 @@ def _sweep(
     p: Problem,
     start: int,
     before: Callable[[], Before],
-    slopes: Tensor,
+    trace: Trace,
     g_states: Tensor | None,
     g_last: Tensor | None,
     grads: Gradients,
@@ -229,7 +228,7 @@ def _sweep(
     so would keep its processors busy waiting.
     """
     at_hand = before() if p.ragged is None else None
-    found = kernel.backward(p, slopes, g_states, g_last, at_hand)
+    found = kernel.backward(p, trace, g_states, g_last, at_hand)
     grads.add(p, start, at_hand or before(), found)
     return found.first
 
@@ -249,11 +248,11 @@ def _recompute(
     for i in reversed(range(len(marks))):
         low, high = start + i * stride, min(start + (i + 1) * stride, stop)
         piece = p.segment(low, high, marks[i])
-        states, slopes = kernel.forward(piece, True)
-        assert slopes is not None
+        states, trace = kernel.forward(piece, True)
+        assert trace is not None
         g = None if g_states is None else g_states[p.cut(low, high)]
         before = partial(piece.before, states)
-        lam = _sweep(kernel, piece, low, before, slopes, g, lam, grads)
+        lam = _sweep(kernel, piece, low, before, trace, g, lam, grads)
     assert lam is not None
     return lam
 
@@ -275,10 +274,10 @@ def _undo(
     for high in range(stop, start, -block):
         low = max(start, high - block)
         piece = p.segment(low, high, x)
-        previous, x, slopes = kernel.inverse(piece, x, rounds)
+        previous, x, trace = kernel.inverse(piece, x, rounds)
         before = partial(piece.apart, previous)
         g = None if g_states is None else g_states[p.cut(low, high)]
-        lam = _sweep(kernel, piece, low, before, slopes, g, lam, grads)
+        lam = _sweep(kernel, piece, low, before, trace, g, lam, grads)
     assert lam is not None
     return lam, x
 

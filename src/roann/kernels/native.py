@@ -21,7 +21,7 @@ from torch import Tensor
 
 from roann.kernels import fused, workspace
 from roann.kernels.linear import Dense, Gather, Linear, Rotation
-from roann.kernels.problem import Adjoint, Before, Problem
+from roann.kernels.problem import Adjoint, Before, Problem, Trace
 from roann.kernels.workspace import release
 
 __all__ = ["available", "backward", "forward", "inverse", "isa", "release", "supports", "why_not"]
@@ -56,7 +56,7 @@ class _Args(ctypes.Structure):
         ("starts", ctypes.c_void_p),
         *((name, ctypes.c_void_p) for name in ("states", "slope", "g_states")),
         *((name, ctypes.c_int64) for name in ("g_step", "g_row")),
-        *((name, ctypes.c_void_p) for name in ("a", "lambda0", "lambdas", "g_W", "g_b", "packed")),
+        *((name, ctypes.c_void_p) for name in ("a", "lambda0", "moved", "g_W", "g_b", "packed")),
     ]
 
 
@@ -223,11 +223,14 @@ class _Sweep:
             self.kept.append(b)
             args.b, args.b_step = b.data_ptr(), self.N if b.dim() == 2 else 0
 
-    def keep(self, p: Problem) -> Tensor:
-        """Room for what stands for φ′."""
-        slopes = workspace.empty(*self.slope_shape(p))
+    def keep(self, p: Problem) -> Trace:
+        """Room for what the way back needs."""
+        slopes, moved = workspace.empty(*self.slope_shape(p)), None
         self.args.slopes, self.args.slope = self.slopes, slopes.data_ptr()
-        return slopes
+        if p.alpha.requires_grad:
+            moved = workspace.empty(p.shape(self.N), self.dtype)
+            self.args.moved = moved.data_ptr()
+        return Trace(slopes, moved)
 
     def slope_shape(self, p: Problem) -> tuple[tuple[int, ...], torch.dtype]:
         """Shape and dtype of what stands for φ′."""
@@ -264,7 +267,7 @@ def _slope_form(phi: str, layout: int) -> int:
     return _BIT_SLOPES if bits else _REAL_SLOPES
 
 
-def forward(p: Problem, keep_slopes: bool) -> tuple[Tensor, Tensor | None]:
+def forward(p: Problem, keep: bool) -> tuple[Tensor, Trace | None]:
     """See `Kernel.forward`. The slopes are in a form that only `backward` below can read."""
     sweep = _Sweep(p, _FORWARD)
     args = sweep.args
@@ -274,20 +277,20 @@ def forward(p: Problem, keep_slopes: bool) -> tuple[Tensor, Tensor | None]:
     sweep.drive(p)
     states = workspace.empty(p.shape(sweep.N), sweep.dtype)
     args.states = states.data_ptr()
-    slopes = sweep.keep(p) if keep_slopes else None
+    trace = sweep.keep(p) if keep else None
     sweep.run()
-    return states, slopes
+    return states, trace
 
 
 def backward(
     p: Problem,
-    slopes: Tensor,
+    trace: Trace,
     g_states: Tensor | None,
     g_last: Tensor | None,
     before: Before | None = None,
 ) -> Adjoint:
-    """See `Kernel.backward`. `slopes` come from `forward` above; some of them become `a`."""
-    sweep = _Sweep(p, _BACKWARD)
+    """See `Kernel.backward`. The trace comes from `forward` above; some slopes become `a`."""
+    sweep, (slopes, moved) = _Sweep(p, _BACKWARD), trace
     args = sweep.args
     shape = p.shape(sweep.N)
     if slopes.shape == shape and slopes.dtype == sweep.dtype:  # plain φ′, whoever computed it
@@ -310,17 +313,16 @@ def backward(
         lambda0.zero_()
     else:
         lambda0.copy_(g_last)
-    lambdas = workspace.empty(shape, sweep.dtype) if p.alpha.requires_grad else None
     args.lambda0 = lambda0.data_ptr()
-    if lambdas is not None:
-        args.lambdas = lambdas.data_ptr()
+    if moved is not None:
+        args.moved = moved.data_ptr()
     if before is not None and _sums(p, sweep):
-        return Adjoint(None, lambda0, lambdas, *_gradients(sweep, before))
+        return Adjoint(None, lambda0, moved, *_gradients(sweep, before))
     own = slopes.shape == shape and slopes.dtype == sweep.dtype and slopes.is_contiguous()
     a = slopes if own else workspace.empty(shape, sweep.dtype)
     args.a = a.data_ptr()
     sweep.run()
-    return Adjoint(a, lambda0, lambdas)
+    return Adjoint(a, lambda0, moved)
 
 
 def _sums(p: Problem, sweep: _Sweep) -> bool:
@@ -342,7 +344,7 @@ def _gradients(sweep: _Sweep, before: Before) -> tuple[Tensor, Tensor]:
     return W.sum(0), b.sum(0)
 
 
-def inverse(p: Problem, last: Tensor, rounds: int) -> tuple[Tensor, Tensor, Tensor]:
+def inverse(p: Problem, last: Tensor, rounds: int) -> tuple[Tensor, Tensor, Trace]:
     """See `Kernel.inverse`. The slopes are in a form that only `backward` above can read."""
     sweep = _Sweep(p, _INVERSE)
     thin = sweep.layout == _THIN
@@ -353,10 +355,11 @@ def inverse(p: Problem, last: Tensor, rounds: int) -> tuple[Tensor, Tensor, Tens
     sweep.drive(p)
     sweep.cost *= rounds + 1
     x = last.clone(memory_format=torch.contiguous_format)
-    previous, slopes = workspace.empty(p.shape(sweep.N), sweep.dtype), sweep.keep(p)
+    previous, trace = workspace.empty(p.shape(sweep.N), sweep.dtype), sweep.keep(p)
     args = sweep.args
     args.rounds, args.lambda0, args.states = rounds, x.data_ptr(), previous.data_ptr()
     sweep.run()
     if thin and sweep.slopes == _REAL_SLOPES:  # as the backward sweep, whose layout differs, reads
-        slopes = slopes.mT.reshape(sweep.T, -1, sweep.N)[:, : sweep.B].contiguous()
-    return previous, x, slopes
+        slopes = trace.slopes.mT.reshape(sweep.T, -1, sweep.N)[:, : sweep.B].contiguous()
+        trace = trace._replace(slopes=slopes)
+    return previous, x, trace

@@ -51,8 +51,10 @@ static void approach(Sweep& s, int64_t t, int64_t j, int64_t m, real* C, bool la
             f = linear_phi(p.phi, y, &slope);
         }
         if (last) keep_slope(s, t, j, l, y, slope);
-        const V target = load(s.now + l * 2 * s.ld + s.ld + j * L);
-        store(s.next + l * 2 * s.ld + j * L, fma(-scale, f, target));
+        const V Ox = fma(-scale, f, load(s.now + l * 2 * s.ld + s.ld + j * L));
+        store(s.next + l * 2 * s.ld + j * L, Ox);
+        if (last && p.moved)
+            store_part((real*)p.moved + offset(s, t, l) + j * L, f - Ox, lanes(s, j));
     }
 }
 

@@ -90,13 +90,17 @@ static void forward_group(const Args& p, int64_t t, int64_t group, V* x, V* u) {
     else
         for (int64_t j = 0; j < N; j++) y[j] = linear_phi(p.phi, y[j], slope + j);
     const unsigned moving = first(n);
+    V moved[FIXED ? FIXED : NARROWEST];
     for (int64_t j = 0; j < N; j++) {
-        const V a = fill(alpha[j * p.alpha_unit]);
-        y[j] = choose(moving, fma(a, y[j], (1 - a) * filtered(p, t, N, j, x)), x[j]);
+        const V a = fill(alpha[j * p.alpha_unit]), Ox = filtered(p, t, N, j, x);
+        moved[j] = y[j] - Ox;
+        y[j] = choose(moving, fma(a, y[j], (1 - a) * Ox), x[j]);
         if (p.slopes == REAL_SLOPES) slopes[j] = choose(moving, slope[j], V{});
     }
     for (int64_t j = 0; j < N; j++) x[j] = y[j];
-    store_lanes((real*)p.states + (first_row(p, t) + group * L) * N, n, N, x);
+    const int64_t at = (first_row(p, t) + group * L) * N;
+    store_lanes((real*)p.states + at, n, N, x);
+    if (p.moved) store_lanes((real*)p.moved + at, n, N, moved);
 }
 
 // What a group of rows contributes to the gradients of W and b of step t.
@@ -136,7 +140,12 @@ static void backward_group(const Args& p, int64_t t, int64_t group, V* lambda) {
         sum_gradients<FIXED>(p, t, group, n, a);
     else
         store_lanes((real*)p.a + at, n, N, a);
-    if (p.lambdas) store_lanes((real*)p.lambdas + at, n, N, lambda);
+    if (p.moved) {
+        V moved[FIXED ? FIXED : NARROWEST];
+        load_lanes((real*)p.moved + at, N, n, N, moved);
+        for (int64_t j = 0; j < N; j++) moved[j] *= lambda[j];
+        store_lanes((real*)p.moved + at, n, N, moved);
+    }
     for (int64_t k = 0; k < N; k++) {
         V c = filtered(p, t, N, k, rest);
         for (int64_t j = 0; j < N; j++) c = fma(fill(W[j * N + k]), a[j], c);
@@ -155,7 +164,7 @@ static void inverse_group(const Args& p, int64_t t, int64_t group, V* x, V* u) {
     const real *alpha = (const real*)p.alpha + t * p.alpha_step;
     V* slopes = (V*)p.slope + (t * ((p.B + L - 1) / L) + group) * N;
     enum { ROOM = FIXED ? FIXED : NARROWEST };
-    V target[ROOM], guess[ROOM], y[ROOM], slope[ROOM];
+    V target[ROOM], guess[ROOM], y[ROOM], slope[ROOM], moved[ROOM];
     if (p.I) load_lanes(input_at(p, t) + group * L * p.u_row, p.u_row, n, p.I, u);
     for (int64_t j = 0; j < N; j++) target[j] = x[j] / (1 - fill(alpha[j * p.alpha_unit]));
     for (int64_t j = 0; j < N; j++) guess[j] = filtered(p, t, N, j, target);
@@ -171,7 +180,9 @@ static void inverse_group(const Args& p, int64_t t, int64_t group, V* x, V* u) {
             for (int64_t j = 0; j < N; j++) y[j] = linear_phi(p.phi, y[j], slope + j);
         for (int64_t j = 0; j < N; j++) {
             const V a = fill(alpha[j * p.alpha_unit]);
-            y[j] = fma(-a / (1 - a), y[j], target[j]);
+            const V Ox = fma(-a / (1 - a), y[j], target[j]);
+            moved[j] = y[j] - Ox;
+            y[j] = Ox;
         }
         for (int64_t j = 0; j < N; j++) guess[j] = filtered(p, t, N, j, y);
     }
@@ -180,7 +191,9 @@ static void inverse_group(const Args& p, int64_t t, int64_t group, V* x, V* u) {
         x[j] = choose(moving, guess[j], x[j]);
         if (p.slopes == REAL_SLOPES) slopes[j] = choose(moving, slope[j], V{});
     }
-    store_lanes((real*)p.states + (first_row(p, t) + group * L) * N, n, N, x);
+    const int64_t at = (first_row(p, t) + group * L) * N;
+    store_lanes((real*)p.states + at, n, N, x);
+    if (p.moved) store_lanes((real*)p.moved + at, n, N, moved);
 }
 
 // All steps for groups first_group … last_group − 1; `work` holds their state and one input.

@@ -38,8 +38,11 @@ struct Args {
     void *states, *slope;
     const void* g_states;                 // or null
     int64_t g_step, g_row;
-    // Over time; (B, N) in and out: λ, or in the inverse sweep x; over time, or null.
-    void *a, *lambda0, *lambdas;
+    // Over time; (B, N) in and out: λ, or in the inverse sweep x.
+    void *a, *lambda0;
+    // Over time, or null: φ(y) − O x, by which x[t+1] moves with α; the backward sweep makes it
+    // λ (φ(y) − O x), what each row and step contributes to the gradient of α.
+    void* moved;
     // Or null, NARROW alone. Instead of `a`, the gradients of W and b of every step, apart for each
     // group of L rows: (groups, T, N, N) and (groups, T, N). `x0` and `states` are then read.
     void *g_W, *g_b;

@@ -115,6 +115,7 @@ static void update(const Sweep& s, int64_t t, int64_t j, int64_t from, int64_t m
     uint16_t* bits = p.slopes == BIT_SLOPES
                          ? (uint16_t*)p.slope + place(s, t, from) * s.vectors + j
                          : nullptr;
+    real* moved = p.moved ? (real*)p.moved + offset(s, t, from) + j * L : nullptr;
     const int64_t bits_step = s.vectors;
     const bool curved = smooth(code);
     if (curved) {
@@ -135,6 +136,7 @@ static void update(const Sweep& s, int64_t t, int64_t j, int64_t from, int64_t m
         store(next + l * ld, x);
         store_part(states + l * N, x, n);
         if (real_slopes) store_part(slopes + l * N, slope, n);
+        if (moved) store_part(moved + l * N, f - Ox, n);
     }
 }
 
@@ -185,7 +187,7 @@ static void adjoint(const Sweep& s, int64_t t, int64_t j, int64_t from, int64_t 
     const int64_t ld = s.ld, N = p.N, at = offset(s, t, from) + j * L;
     const real* g =
         p.g_states ? gradient_at(p, t) + row(s, from) * p.g_row + j * L : nullptr;
-    real* lambdas = p.lambdas ? (real*)p.lambdas + at : nullptr;
+    real* moved = p.moved ? (real*)p.moved + at : nullptr;
     real* a_out = (real*)p.a + at;
     const real* slopes = p.slopes == REAL_SLOPES ? (const real*)p.slope + at : nullptr;
     const uint16_t* bits = p.slopes == BIT_SLOPES
@@ -198,7 +200,7 @@ static void adjoint(const Sweep& s, int64_t t, int64_t j, int64_t from, int64_t 
         V lambda = load(C + l * 2 * L);
         if (through) lambda += turned(turn, through + l * 2 * ld);
         if (g) lambda += load_part(g + l * g_row, n);
-        if (lambdas) store_part(lambdas + l * N, lambda, n);
+        if (moved) store_part(moved + l * N, lambda * load_part(moved + l * N, n), n);
         V slope = fill(1);
         if (slopes) slope = load_part(slopes + l * N, n);
         if (bits) slope = choose(bits[l * bits_step], slope, leak);

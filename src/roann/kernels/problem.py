@@ -112,20 +112,33 @@ class Problem:
         )
 
 
+class Trace(NamedTuple):
+    """What a sweep keeps for the way back.
+
+    Attributes:
+        slopes: φ′(y[k]), in a form of the kernel's own; φ′ itself over time is taken too.
+        moved: φ(y[k]) − O x[k] over time, by which x[k+1] moves with α; None unless
+            `p.alpha.requires_grad`.
+    """
+
+    slopes: Tensor
+    moved: Tensor | None = None
+
+
 class Adjoint(NamedTuple):
     """What a backward sweep finds, with λ[k] = ∂ℓ/∂x[k] in full.
 
     Attributes:
         a: α φ′(y[k]) λ[k+1] over time; None if `W` is there and nothing else asks for it.
         first: λ[0], (B, N).
-        all: λ[1] … λ[T] over time if `p.alpha.requires_grad`, else None.
+        moved: λ[k+1] (φ(y[k]) − O x[k]) over time, where the trace has `moved`.
         W: the gradient of a W of each step, (T, N, N), if the sweep made it.
         b: with `W`, that of a b of each step, (T, N).
     """
 
     a: Tensor | None
     first: Tensor
-    all: Tensor | None
+    moved: Tensor | None
     W: Tensor | None = None
     b: Tensor | None = None
 
@@ -136,27 +149,27 @@ class Kernel(Protocol):
     None records a graph; all are called with square W of one float dtype on one device.
     """
 
-    def forward(self, p: Problem, keep_slopes: bool) -> tuple[Tensor, Tensor | None]:
-        """The states x[1] … x[T] and, if asked, φ′(y[k]): arrays over time, of width N."""
+    def forward(self, p: Problem, keep: bool) -> tuple[Tensor, Trace | None]:
+        """The states x[1] … x[T] over time and, if asked, what the way back needs."""
         ...
 
     def backward(
         self,
         p: Problem,
-        slopes: Tensor,
+        trace: Trace,
         g_states: Tensor | None,
         g_last: Tensor | None,
         before: Before | None = None,
     ) -> Adjoint:
         """The adjoint sweep, from ∂ℓ/∂states (over time) and ∂ℓ/∂x[T] (B, N); either may be None.
 
-        It may overwrite `slopes`. With `before`, see `Problem.before`, it may also make the
+        It may overwrite the trace. With `before`, see `Problem.before`, it may also make the
         gradients of what every step has of its own.
         """
         ...
 
-    def inverse(self, p: Problem, last: Tensor, rounds: int) -> tuple[Tensor, Tensor, Tensor]:
-        """The way back: x[0] … x[T−1] over time, x[0] as (B, N), and the slopes φ′(y[k]).
+    def inverse(self, p: Problem, last: Tensor, rounds: int) -> tuple[Tensor, Tensor, Trace]:
+        """The way back: x[0] … x[T−1] over time, x[0] as (B, N), and the trace.
 
         From x[T] = `last`, each step undone by `rounds` rounds of a contraction, see Note [Undoing
         a step] in memory.py; `p.x0` is not read.
