@@ -105,3 +105,11 @@ def gradients_for(p, seed=1):
     g = torch.Generator().manual_seed(seed)
     B, N = p.x0.shape
     return normal(g, *p.shape(N)).to(p.W.dtype), normal(g, B, N).to(p.W.dtype)
+
+
+def close(got, want, N):
+    """Equal to the rounding of sums of N + 30 terms of order one."""
+    got, want = got.detach(), want.detach()
+    bound = 4 * torch.finfo(got.dtype).eps * (N + 30)
+    assert got.shape == want.shape
+    assert float((got - want).abs().max()) <= bound * max(1.0, float(want.abs().max()))
