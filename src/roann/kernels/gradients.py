@@ -115,12 +115,13 @@ class Gradients:
     def _add_alpha(self, p: Problem, start: int, moved: Tensor) -> None:
         """∂ℓ/∂α[k] = Σ λ[k+1] (φ(y[k]) − O x[k])."""
         assert self.alpha is not None
-        per_step = _over_rows(p, moved)
         if self.alpha.dim() == 2:
+            per_step = _over_rows(p, moved)
             kept = per_step.sum(1, True) if self.alpha.shape[1] == 1 else per_step
             self.alpha[start : start + p.steps] = kept
         else:
-            self.alpha += per_step.sum(0) if self.alpha.dim() == 1 else per_step.sum()
+            every = moved.flatten(0, -2).sum(0)
+            self.alpha += every if self.alpha.dim() == 1 else every.sum()
 
 
 def _over_rows(p: Problem, array: Tensor) -> Tensor:
