@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from roann.lab import records
 from roann.lab.config import ConfigError, Train
 from roann.lab.models.base import Model
+from roann.lab.probe import probe
 from roann.lab.records import Records
 from roann.lab.run import Stop, build, execute
 from roann.lab.tasks.base import Batch, Task
@@ -319,6 +320,16 @@ def test_a_probe_agrees_with_autograd(tmp_path, model):
     assert seen.sum() >= 3
     found = torch.tensor(line["sigma"]).double()
     torch.testing.assert_close(found[seen], expected[seen], rtol=1e-5, atol=1e-6)
+
+
+def test_of_a_huge_state_only_the_largest_singular_value_is_measured(monkeypatch):
+    task, model = build(tiny_runs.experiment("adding", {"name": "lstm", "hidden_size": 3}))
+    whole = probe(task, model, 0)
+    monkeypatch.setattr("roann.lab.probe.LARGEST", 2)
+    part = probe(task, model, 0)
+    assert part["sigma_max"] == pytest.approx(max(whole["sigma"]), rel=1e-5)
+    assert "sigma" not in part
+    assert part["gradient_by_step"] == whole["gradient_by_step"]
 
 
 def test_running_a_finished_run_again_changes_nothing(tmp_path, caplog):

@@ -18,7 +18,11 @@ from roann import RoaFNN, RoaRNN
 from roann.diagnostics.bounds import roa_bounds, spectral_norm
 from roann.diagnostics.gradients import gradient_along_time
 from roann.diagnostics.jacobian import Trajectory, trajectory
-from roann.diagnostics.spectrum import eigenvalues, log_singular_values
+from roann.diagnostics.spectrum import (
+    eigenvalues,
+    extreme_log_singular_values,
+    log_singular_values,
+)
 from roann.diagnostics.systems import roa
 from roann.lab.models.base import Model, SequenceModel
 from roann.lab.tasks.base import Task
@@ -26,6 +30,8 @@ from roann.lab.tasks.double_moon import WINDOW
 
 SEQUENCES = 4  # of the batch, for gradients; the spectrum is that of the first
 FACTORISATIONS = 1000  # beyond as many maps, successive Jacobians are multiplied plainly
+WORK = 7e9  # and so they are beyond as many maps × n³ for a state of n numbers
+LARGEST = 2048  # numbers in a state whose Jacobian is not formed: only its norm is measured
 POINTS = 512  # of the gradient along time that are kept
 COLUMNS, ROWS = 61, 43  # of a decision surface
 _log = logging.getLogger(__name__)
@@ -36,7 +42,8 @@ def probe(task: Task, model: Model, seed: int) -> dict[str, Any]:
 
     Returns:
         ``maps``: M, how many the state goes through; ``sigma``: natural logarithms of the singular
-        values of ∂x_M/∂x_0; ``eigenvalues``: [real, imaginary] of the last step's Jacobian;
+        values of ∂x_M/∂x_0, or ``sigma_max``: that of the largest, of a huge state;
+        ``eigenvalues``: [real, imaginary] of the last step's Jacobian;
         ``gradient_by_step`` with ``gradient_at``: the norm of ∂ℓ/∂x_k and its k, for the loss ℓ at
         the last step; ``norm_W``: ‖W‖;
         ``bound``: the finite interval of the theorems in natural logarithms, for roa networks;
@@ -102,7 +109,11 @@ def _spectrum(
         J = torch.func.jacrev(model)(inputs[:1])[0, :, 0].detach()
         return {"sigma": _rounded(log_singular_values([J]))}
     path = trajectory(chain, inputs[:, 0] if inputs.dim() == 3 else inputs[0])
-    every = math.ceil(len(path) / FACTORISATIONS)
+    n = path.states[0].shape[-1]
+    if n > LARGEST:
+        largest = float(extreme_log_singular_values(path, 10)[0][0])
+        return {"maps": len(path), "sigma_max": largest}
+    every = math.ceil(max(len(path) / FACTORISATIONS, len(path) * n**3 / WORK))
     sigma = log_singular_values(path.jacobians(), every)
     return {"maps": len(path), "sigma": _rounded(sigma)} | _eigenvalues(path)
 

@@ -129,9 +129,14 @@ class Reading:
         return max(norms, default=None)
 
 
-def spread(probe: Mapping[str, Any]) -> tuple[float, float] | None:
-    """The smallest and largest ln σ of a probe; JSON has no −∞, and says null."""
+def spread(probe: Mapping[str, Any]) -> tuple[float | None, float] | None:
+    """The smallest and largest ln σ of a probe, of a huge state only the largest.
+
+    JSON has no −∞, and says null.
+    """
     sigma = probe.get("sigma")
+    if probe.get("sigma_max") is not None:
+        return None, float(probe["sigma_max"])
     if not sigma:
         return None
     values = [-math.inf if value is None else float(value) for value in sigma]
