@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -91,22 +92,32 @@ def rho_kinds(arms: Arms, book: Book) -> list[str]:
 
 
 def _seeds(arm: Arm) -> str:
-    return " · ".join(shown(r.primary, r.score("best")) for r in arm) or ABSENT
+    cells = []
+    for r in arm:
+        best = r.score("best")
+        cells.append(r.run.status if best is None else shown(r.primary, best))
+    return " · ".join(cells) or ABSENT
 
 
 def _wins(starts: Iterable[Mapping[str, Arm]], kind: str) -> str:
-    """How many runs beat the run of the same seed and start with one fixed ρ."""
+    """How many runs are better and worse than that of the same seed and start with one fixed ρ."""
     if kind == "scalar":
         return ABSENT
-    better = pairs = 0
+    better = worse = pairs = 0
     for kinds in starts:
-        plain = {r.run.seed: r.score("best") for r in kinds.get("scalar", [])}
+        plain = {r.run.seed: _worth(r) for r in kinds.get("scalar", [])}
         for r in kinds.get(kind, []):
-            mine, its = r.score("best"), plain.get(r.run.seed)
-            if mine is not None and its is not None:
+            if r.run.seed in plain:
                 pairs += 1
-                better += mine > its if r.better == "higher" else mine < its
-    return f"{better} of {pairs}"
+                better += _worth(r) > plain[r.run.seed]
+                worse += _worth(r) < plain[r.run.seed]
+    return f"{better}, worse {worse}, of {pairs}" if pairs else ABSENT
+
+
+def _worth(r: Reading) -> float:
+    """The best score, more being better; that of a run without any is the worst."""
+    best = r.score("best")
+    return -math.inf if best is None else best if r.better == "higher" else -best
 
 
 def league(arms: Arms, book: Book) -> list[str]:
@@ -150,8 +161,9 @@ def _rank(arm: Arm, sign: int, worst: float) -> float:
 
 def _league_row(system: str, arm: Arm, score: str) -> list[str]:
     ends = [spread(probe) for probe in arm[0].probes]
+    open_ = any(r.run.status == "unfinished" for r in arm)
     return [
-        system,
+        f"{system} (under way)" if open_ else system,
         f"{arm[0].run.facts['effective_parameters']:,}",
         f"{statistics.median(r.run.steps for r in arm):,.0f}",
         number(statistics.median(1e3 * r.run.seconds / max(1, r.run.steps) for r in arm)),
