@@ -31,7 +31,7 @@ from roann.lab.tasks.double_moon import WINDOW
 SEQUENCES = 4  # of the batch, for gradients; the spectrum is that of the first
 FACTORISATIONS = 1000  # beyond as many maps, successive Jacobians are multiplied plainly
 WORK = 7e9  # and so they are beyond as many maps × n³ for a state of n numbers
-LARGEST = 2048  # numbers in a state whose Jacobian is not formed: only its norm is measured
+LARGEST = 1024  # numbers in a state whose Jacobian is not formed: only its norm is measured
 POINTS = 512  # of the gradient along time that are kept
 COLUMNS, ROWS = 61, 43  # of a decision surface
 _log = logging.getLogger(__name__)

@@ -127,7 +127,7 @@ def league(arms: Arms, book: Book) -> list[str]:
         "numbers as a roaRNN of 128 neurons and for the same time on one core. Systems "
         "published with RMSProp are trained with Adam at the same rate. The last columns are the "
         "logarithms of the singular values of the Jacobian of the whole sequence, before and "
-        "after training; of states of more than 2,048 numbers (delay lines) only the largest is "
+        "after training; of states of more than 1,024 numbers only the largest is "
         "measured. A fast kernel helps here, as it does in use.",
         "",
     ]
