@@ -29,6 +29,7 @@ from roann.lab.figures.text import label_text
 
 _WIDE = 30.0
 _FEW_ARMS = 3
+_MANY_DOTS = 2000
 """|ln σ| beyond this needs a symmetric logarithmic axis to show the roa networks at all."""
 
 
@@ -169,6 +170,9 @@ def eigenvalues(
         title: above all panels.
     """
     figure, grid = panels(len(spectra), width=2.7, height=2.9)
+    figure.set_dpi(200)
+    # Thousands of dots as vectors would be most of a page: they go in as pixels.
+    pixels = sum(map(len, spectra.values())) > _MANY_DOTS
     styles = looks(spectra)
     reach = 1.15 * max(
         [1.0, *(abs(complex(*pair)) for pairs in spectra.values() for pair in pairs)]
@@ -182,7 +186,7 @@ def eigenvalues(
         look = styles[label]
         axes.plot(
             [p[0] for p in pairs], [p[1] for p in pairs], linestyle="none", marker=look.marker,
-            markersize=3.2, color=look.color, alpha=0.75, markeredgewidth=0,
+            markersize=3.2, color=look.color, alpha=0.75, markeredgewidth=0, rasterized=pixels,
         )  # fmt: skip
         axes.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal")
         spacing = 1.0 if reach < 4 else max(1.0, 10.0 ** math.floor(math.log10(reach)))

@@ -26,6 +26,7 @@ from roann.lab.figures import (
     singular_values,
     thinned,
 )
+from roann.lab.models import MODELS
 from roann.lab.paper_figures import LINEAR_SOFTMAX, RHO
 from roann.lab.report.runs import Run
 from roann.lab.report.summary import Arm, Goal, Section, curves_of
@@ -193,7 +194,8 @@ def _gradients(section: Section, arms: Sequence[Arm]) -> Exhibit | None:
         for label, values in norms.items()
         if values and values[-1] > 0
     }
-    deep = any("layers" in arm.model for arm in arms)
+    kinds = {row.kind for arm in arms if (row := MODELS.get(str(arm.model["name"])))}
+    deep = kinds == {"depth"}
     if deep:
         title, xlabel, first = "gradient along depth", "layer", "layer"
         words = "How strongly the loss depends on the state of each layer. Where the line falls to "
