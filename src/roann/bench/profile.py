@@ -10,7 +10,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from roann.bench.flops import Products
 
-# Part of a step → the operators that belong to it, and its share of the N × N products.
+# Part of a step → the operators that belong to it, in the order of `Products`.
 PARTS: dict[str, tuple[str, ...]] = {
     "forward sweep": ("_Scan",),
     "backward sweep": ("_ScanBackward",),

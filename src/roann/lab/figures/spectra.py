@@ -28,9 +28,9 @@ from roann.lab.figures.style import (
 from roann.lab.figures.text import label_text
 
 _WIDE = 30.0
-_FEW_ARMS = 3
-_MANY_DOTS = 2000
 """|ln σ| beyond this needs a symmetric logarithmic axis to show the roa networks at all."""
+_FEW_ARMS = 3  # whose intervals have a line each in the legend
+_MANY_DOTS = 2000
 
 
 class Cloud(NamedTuple):

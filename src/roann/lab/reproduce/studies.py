@@ -8,6 +8,7 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from roann.lab.probe import LARGEST
 from roann.lab.reproduce.chapters import Arms, interval, seeds_of_copying
 from roann.lab.reproduce.exhibits import growth, logs, of_kind
 from roann.lab.reproduce.reading import Reading, best_of, median_of, spread
@@ -20,7 +21,7 @@ Study = Sequence[Mapping[str, Any]]
 def stability(arms: Arms, book: Book) -> list[str]:
     """What makes the paper's setting stable, over the same seeds."""
     figures = book.get("fig2", {}), book.get("fig3", {})
-    base = {name: arm for arms in figures for name, arm in arms.items() if name in _BASES}
+    base = {name: arm for runs in figures for name, arm in runs.items() if name in _BASES}
     lines = [
         "The chapters above keep the paper's setting, also where it is unstable. This one changes "
         "it: a linear warm-up of the learning rate over 50 steps, a smaller learning rate, and a "
@@ -127,7 +128,7 @@ def league(arms: Arms, book: Book) -> list[str]:
         "numbers as a roaRNN of 128 neurons and for the same time on one core. Systems "
         "published with RMSProp are trained with Adam at the same rate. The last columns are the "
         "logarithms of the singular values of the Jacobian of the whole sequence, before and "
-        "after training; of states of more than 1,024 numbers only the largest is "
+        f"after training; of states of more than {LARGEST:,} numbers only the largest is "
         "measured. A fast kernel helps here, as it does in use.",
         "",
     ]
