@@ -40,9 +40,9 @@ def make_filter(g, form, N, steps):
 
 def make(
     T, B, N, I=2, phi="tanh", form="dense", alpha="scalar", deep=False, deep_O=False, bias=True,
-    ragged=False, dtype=torch.float64, seed=0,
+    ragged=False, dtype=torch.float64, seed=0, top=0.5, learned=False,
 ):  # fmt: skip
-    """A problem whose tensors are exact in `dtype`."""
+    """A problem whose tensors are exact in `dtype`; α is at most `top`, and at most 1."""
     g = torch.Generator().manual_seed(seed)
     shape = tuple({"T": T, "N": N}.get(n, n) for n in ALPHAS[alpha])
     sizes = sorted(torch.randint(1, B + 1, (T,), generator=g).tolist())[::-1]
@@ -54,12 +54,13 @@ def make(
         W_i=normal(g, N, I) if I else None,
         b=(normal(g, T, N) if deep else normal(g, N)) if bias else None,
         O=make_filter(g, form, N, T if deep_O else None),
-        alpha=torch.rand(shape, generator=g, dtype=torch.float64) * 0.5,
+        alpha=(torch.rand(shape, generator=g, dtype=torch.float64) * top).clamp_max(1),
         phi=ACTIVATIONS[phi],
         steps=T,
         ragged=Ragged(tuple(sizes)) if ragged else None,
     )
-    return cast(p, dtype)
+    p = cast(p, dtype)
+    return replace(p, alpha=p.alpha.requires_grad_(learned))
 
 
 def cast(p, dtype):
@@ -77,7 +78,7 @@ def plain(p, g_states, g_last):
     a = ∂ℓ/∂y and λ (φ − O x) = ∂ℓ/∂α of one row, unit and step, so they are the gradients of zeros
     added to the drive and to α.
     """
-    p = cast(p, torch.float64)
+    p = cast(replace(p, alpha=p.alpha.detach()), torch.float64)
     x = x0 = p.x0.clone().requires_grad_()
     zero = p.x0.new_zeros(p.shape(x0.shape[-1])).requires_grad_()
     more_alpha = torch.zeros_like(zero).requires_grad_()

@@ -9,7 +9,6 @@ from roann import filters
 from roann.functional import roa_scan
 from roann.kernels import native, reference
 from roann.kernels.activations import ACTIVATIONS
-from roann.kernels.fused import preactivations
 from roann.kernels.memory import MEMORIES
 from roann.kernels.problem import Problem
 
@@ -53,7 +52,8 @@ def smooth_enough(leaves, O, phi, T):
         leaves["alpha"], ACTIVATIONS[phi], T,
     )  # fmt: skip
     states, _ = reference.scan(p)
-    y = preactivations(p, torch.cat([p.x0.unsqueeze(0), states[:-1]]))
+    y = torch.cat([p.x0.unsqueeze(0), states[:-1]]) @ p.W.mT + p.u @ p.W_i.mT
+    y = y if p.b is None else y + p.b
     return phi not in ("relu", "leaky_relu") or float(y.abs().min()) > 2e-5
 
 

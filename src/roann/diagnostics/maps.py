@@ -99,7 +99,7 @@ class RoaMap:
     def jacobian(self, x: Tensor) -> RoaJacobian:
         """α diag(φ′(y)) W + (1 − α) O."""
         y = x @ self.W.mT
-        slope = self.phi.slope(y if self.drive is None else y + self.drive)
+        slope = self.phi.slope(self.phi.value(y if self.drive is None else y + self.drive))
         return RoaJacobian(slope, self.W, self.O, self.alpha)
 
 

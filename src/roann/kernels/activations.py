@@ -20,7 +20,7 @@ class Activation:
         name: its name in the table.
         code: the number the native kernel knows it by.
         value: φ, elementwise.
-        slope: φ′ as a function of the pre-activation y. At a kink it equals torch's choice.
+        slope: φ′(y) as a function of φ(y). At a kink it equals torch's choice.
         r: the largest slope, so that φ′ takes values in [0, r] (Theorems II.1 and III.1).
         R: |φ| ≤ R if φ is bounded, else None.
     """
@@ -33,21 +33,20 @@ class Activation:
     R: float | None
 
 
-def _tanh_slope(y: Tensor) -> Tensor:
-    return 1 - torch.tanh(y).square()
+def _tanh_slope(f: Tensor) -> Tensor:
+    return 1 - f.square()
 
 
-def _sigmoid_slope(y: Tensor) -> Tensor:
-    s = torch.sigmoid(y)
-    return s * (1 - s)
+def _sigmoid_slope(f: Tensor) -> Tensor:
+    return f * (1 - f)
 
 
-def _relu_slope(y: Tensor) -> Tensor:
-    return (y > 0).to(y.dtype)
+def _relu_slope(f: Tensor) -> Tensor:
+    return (f > 0).to(f.dtype)
 
 
-def _leaky_relu_slope(y: Tensor) -> Tensor:
-    return torch.full_like(y, LEAK).masked_fill(y > 0, 1)
+def _leaky_relu_slope(f: Tensor) -> Tensor:
+    return torch.full_like(f, LEAK).masked_fill(f > 0, 1)
 
 
 def _leaky_relu(y: Tensor) -> Tensor:
@@ -57,6 +56,10 @@ def _leaky_relu(y: Tensor) -> Tensor:
 def _softplus(y: Tensor) -> Tensor:
     # Not F.softplus, which replaces the curve by a line above 20, visibly so in float64.
     return torch.logaddexp(y, torch.zeros_like(y))
+
+
+def _softplus_slope(f: Tensor) -> Tensor:
+    return -torch.expm1(-f)
 
 
 def _identity(y: Tensor) -> Tensor:
@@ -71,6 +74,6 @@ ACTIVATIONS: dict[str, Activation] = {
         Activation("sigmoid", 2, torch.sigmoid, _sigmoid_slope, 0.25, 1.0),
         Activation("identity", 3, _identity, torch.ones_like, 1.0, None),
         Activation("leaky_relu", 4, _leaky_relu, _leaky_relu_slope, 1.0, None),
-        Activation("softplus", 5, _softplus, torch.sigmoid, 1.0, None),
+        Activation("softplus", 5, _softplus, _softplus_slope, 1.0, None),
     )
 }

@@ -1,7 +1,7 @@
 """The scan with a hand-written adjoint, in torch operations only: any device, any float dtype.
 
 The input projection is one GEMM for all steps; W and O share one GEMM per step; the adjoint
-sweep (Eq. 13, 22, 23) needs the slopes φ′(y) and nothing else, and never divides by α.
+sweep (Eq. 13, 22, 23) needs the slopes φ′(y), or what they follow from (Note [One array for two]).
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from roann.kernels.linear import Dense, Linear
-from roann.kernels.problem import Adjoint, Before, Problem, Trace
+from roann.kernels.linear import Dense
+from roann.kernels.problem import Adjoint, Before, Problem, Undone
 
 
 def project(p: Problem) -> Tensor | None:
@@ -29,25 +29,7 @@ def project(p: Problem) -> Tensor | None:
     return F.linear(p.u, p.W_i) + b
 
 
-def preactivations(p: Problem, previous: Tensor) -> Tensor:
-    """y[k] = W x[k] + W_i u[k+1] + b for known states `previous` = x[0] … x[T−1]: one GEMM."""
-    y = Dense(p.W).apply(previous) if p.ragged is None else _turned(p, Dense(p.W), previous)
-    drive = project(p)
-    return y if drive is None else y + drive
-
-
-def turned(p: Problem, previous: Tensor) -> Tensor:
-    """O x[k] for known states `previous` = x[0] … x[T−1]."""
-    return p.O.apply(previous) if p.ragged is None else _turned(p, p.O, previous)
-
-
-def _turned(p: Problem, map: Linear, packed: Tensor) -> Tensor:
-    if not map.stacked:
-        return map.apply(packed)
-    return torch.cat([map.at(k).apply(p.at(packed, k)) for k in range(p.steps)])
-
-
-def forward(p: Problem, keep: bool) -> tuple[Tensor, Trace | None]:
+def forward(p: Problem, keep: bool) -> tuple[Tensor, Tensor | None]:
     """See `Kernel.forward`. W may be rectangular when T = 1."""
     N = p.W.shape[-2]
     drive = project(p)
@@ -56,8 +38,7 @@ def forward(p: Problem, keep: bool) -> tuple[Tensor, Trace | None]:
     if isinstance(p.O, Dense) and p.O.stacked == (p.W.dim() == 3):
         joint = torch.cat([p.W, p.O.matrix], dim=-2).mT
     states = p.x0.new_empty(p.shape(N))
-    slopes = torch.empty_like(states) if keep else None
-    moved = torch.empty_like(states) if keep and p.alpha.requires_grad else None
+    trace = torch.empty_like(states) if keep else None
     x = p.x0
     for k in range(p.steps):
         x, alpha, out = x[: p.rows(k)], p.alpha_at(k), p.at(states, k)
@@ -71,32 +52,46 @@ def forward(p: Problem, keep: bool) -> tuple[Tensor, Trace | None]:
             y = y + (p.at(drive, k) if drive.dim() > 1 else drive)
         value = p.phi.value(y)
         torch.mul(Ox, 1 - alpha, out=out).add_(alpha * value)
-        if slopes is not None:
-            p.at(slopes, k).copy_(p.phi.slope(y))
-        if moved is not None:
-            torch.sub(value, Ox, out=p.at(moved, k))
+        if trace is not None:
+            p.at(trace, k).copy_(_kept(p, alpha, value, Ox))
         x = out
-    return states, None if slopes is None else Trace(slopes, moved)
+    return states, trace
+
+
+def _kept(p: Problem, alpha: Tensor, value: Tensor, Ox: Tensor) -> Tensor:
+    """What goes into the trace. See Note [One array for two] in problem.py."""
+    return torch.where(alpha > 0.5, Ox, value) if p.alpha.requires_grad else p.phi.slope(value)
+
+
+def _terms(alpha: Tensor, part: Tensor, after: Tensor) -> tuple[Tensor, Tensor]:
+    """φ and φ − O x from the part of x[k+1] that was kept, and x[k+1]."""
+    large, rest = alpha > 0.5, 1 - alpha
+    value = torch.where(large, (after - rest * part) / alpha, part)
+    return value, torch.where(large, (after - part) / alpha, (part - after) / rest)
 
 
 def backward(
     p: Problem,
-    trace: Trace,
+    trace: Tensor,
+    after: Tensor | None,
     g_states: Tensor | None,
     g_last: Tensor | None,
     before: Before | None = None,
 ) -> Adjoint:
     """See `Kernel.backward`."""
-    slopes, moved = trace
-    B, N = p.x0.shape[0], slopes.shape[-1]
-    lam = slopes.new_zeros(B, N) if g_last is None else g_last.clone()
+    B, N = p.x0.shape[0], trace.shape[-1]
+    moved = torch.empty_like(trace) if p.alpha.requires_grad else None
+    lam = trace.new_zeros(B, N) if g_last is None else g_last.clone()
     for k in reversed(range(p.steps)):
-        n, alpha, a = p.rows(k), p.alpha_at(k), p.at(slopes, k)
+        n, alpha, a = p.rows(k), p.alpha_at(k), p.at(trace, k)
         here = lam[:n]
         if g_states is not None:
             here += p.at(g_states, k)
         if moved is not None:
-            p.at(moved, k).mul_(here)
+            assert after is not None
+            value, difference = _terms(alpha, a, p.at(after, k))
+            torch.mul(difference, here, out=p.at(moved, k))
+            a.copy_(p.phi.slope(value))
         a.mul_(here).mul_(alpha)
         back = torch.matmul(a, p.W[k] if p.W.dim() == 3 else p.W)
         rest = (1 - alpha) * here
@@ -109,13 +104,15 @@ def backward(
             lam = back
         else:
             lam[:n] = back
-    return Adjoint(slopes, lam, moved)
+    return Adjoint(trace, lam, moved)
 
 
-def inverse(p: Problem, last: Tensor, rounds: int) -> tuple[Tensor, Tensor, Trace]:
+def inverse(p: Problem, last: Tensor, rounds: int) -> Undone:
     """See `Kernel.inverse`."""
     drive = project(p)
     previous = last.new_empty(p.shape(last.shape[-1]))
+    after = torch.empty_like(previous) if p.alpha.requires_grad else None
+    trace = torch.empty_like(previous)
     x = last.clone()
     for k in reversed(range(p.steps)):
         n, alpha, O = p.rows(k), p.alpha_at(k), p.O.at(k)
@@ -123,14 +120,14 @@ def inverse(p: Problem, last: Tensor, rounds: int) -> tuple[Tensor, Tensor, Trac
         here = p.at(drive, k) if drive is not None and drive.dim() > 1 else drive
         target = x[:n] / (1 - alpha)
         scale = alpha / (1 - alpha)
-        guess = O.apply_transpose(target)
+        if after is not None:
+            p.at(after, k).copy_(x[:n])
+        Ox = target
         for _ in range(rounds):
-            y = torch.matmul(guess, W.mT)
-            if here is not None:
-                y = y + here
-            guess = O.apply_transpose(target - scale * p.phi.value(y))
-        p.at(previous, k).copy_(guess)
-        x[:n] = guess
-    y = preactivations(p, previous)
-    moved = p.phi.value(y) - turned(p, previous) if p.alpha.requires_grad else None
-    return previous, x, Trace(p.phi.slope(y), moved)
+            y = torch.matmul(O.apply_transpose(Ox), W.mT)
+            value = p.phi.value(y if here is None else y + here)
+            Ox = target - scale * value
+        p.at(trace, k).copy_(_kept(p, alpha, value, Ox))
+        x[:n] = O.apply_transpose(Ox)
+        p.at(previous, k).copy_(x[:n])
+    return Undone(previous, x, trace, after)

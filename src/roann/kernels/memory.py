@@ -1,6 +1,7 @@
 """What a scan remembers between its forward and its backward pass.
 
-store        the states and the slopes: two (T, B, N) arrays, three if α is learned; no extra work.
+store        the states, and the slopes or what they follow from: two (T, B, N) arrays, or one and
+             a mask; no extra work.
 checkpoint   every √T-th state: exact, O(√T) memory, one more forward pass.
 reversible   a fixed number of states: O(1) memory in T. Each state is found again from the next.
 
@@ -26,10 +27,10 @@ import torch
 from torch import Tensor
 
 from roann.kernels.gradients import Gradients
-from roann.kernels.problem import Before, Kernel, Problem, Trace
+from roann.kernels.problem import Before, Kernel, Problem
 
 Kept = tuple[Tensor, ...]
-Scratch = Trace | None
+Scratch = Tensor | None
 
 ANCHORS = 64  # exact states the reversible mode keeps, at most, whatever T
 BLOCK = 1 << 21  # numbers in one (steps, B, N) block of the reversible mode
@@ -64,7 +65,7 @@ class Memory(Protocol):
 
 
 class Store:
-    """Keep the states and the slopes."""
+    """Keep the states, and the trace of the sweep."""
 
     def forward(
         self, kernel: Kernel, p: Problem, last_only: bool
@@ -83,9 +84,10 @@ class Store:
         grads: Gradients,
     ) -> Tensor:
         (states,) = kept
-        trace = scratch or kernel.forward(p, True)[1]
+        trace = kernel.forward(p, True)[1] if scratch is None else scratch
         assert trace is not None
-        return _sweep(kernel, p, 0, lambda: p.before(states), trace, g_states, g_last, grads)
+        before = partial(p.before, states)
+        return _sweep(kernel, p, 0, before, states, trace, g_states, g_last, grads)
 
 
 class Checkpoint:
@@ -217,18 +219,19 @@ def _sweep(
     p: Problem,
     start: int,
     before: Callable[[], Before],
-    trace: Trace,
+    after: Tensor | None,
+    trace: Tensor,
     g_states: Tensor | None,
     g_last: Tensor | None,
     grads: Gradients,
 ) -> Tensor:
-    """The adjoint of one segment `p` of known states, see `Problem.before`; its λ[0].
+    """The adjoint of one segment `p` of known states, see `Kernel.backward`; its λ[0].
 
     States that must be gathered are asked for after the sweep: threads of torch that have just done
     so would keep its processors busy waiting.
     """
     at_hand = before() if p.ragged is None else None
-    found = kernel.backward(p, trace, g_states, g_last, at_hand)
+    found = kernel.backward(p, trace, after, g_states, g_last, at_hand)
     grads.add(p, start, at_hand or before(), found)
     return found.first
 
@@ -252,7 +255,7 @@ def _recompute(
         assert trace is not None
         g = None if g_states is None else g_states[p.cut(low, high)]
         before = partial(piece.before, states)
-        lam = _sweep(kernel, piece, low, before, trace, g, lam, grads)
+        lam = _sweep(kernel, piece, low, before, states, trace, g, lam, grads)
     assert lam is not None
     return lam
 
@@ -274,10 +277,10 @@ def _undo(
     for high in range(stop, start, -block):
         low = max(start, high - block)
         piece = p.segment(low, high, x)
-        previous, x, trace = kernel.inverse(piece, x, rounds)
+        previous, x, trace, after = kernel.inverse(piece, x, rounds)
         before = partial(piece.apart, previous)
         g = None if g_states is None else g_states[p.cut(low, high)]
-        lam = _sweep(kernel, piece, low, before, trace, g, lam, grads)
+        lam = _sweep(kernel, piece, low, before, after, trace, g, lam, grads)
     assert lam is not None
     return lam, x
 

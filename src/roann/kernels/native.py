@@ -21,7 +21,7 @@ from torch import Tensor
 
 from roann.kernels import fused, workspace
 from roann.kernels.linear import Dense, Gather, Linear, Rotation
-from roann.kernels.problem import Adjoint, Before, Problem, Trace
+from roann.kernels.problem import Adjoint, Before, Problem, Undone
 from roann.kernels.workspace import release
 
 __all__ = ["available", "backward", "forward", "inverse", "isa", "release", "supports", "why_not"]
@@ -30,7 +30,7 @@ ISAS = ("baseline", "avx2", "avx512")
 _DTYPES = {torch.float32: 0, torch.float64: 1}
 _FORWARD, _BACKWARD, _INVERSE = 0, 1, 2
 _WIDE, _NARROW, _THIN = 0, 1, 2
-_NO_SLOPES, _BIT_SLOPES, _REAL_SLOPES = 0, 1, 2
+_NO_SLOPES, _BIT_SLOPES, _REAL_SLOPES, _PARTS = 0, 1, 2, 3
 _NARROWEST = 16  # NARROWEST in native_narrow.inl
 _SUMMED = 4  # widths up to which a sweep sums the gradients of its layers itself
 _FEW = 4  # rows per weight below which packing the weights does not pay
@@ -56,7 +56,8 @@ class _Args(ctypes.Structure):
         ("starts", ctypes.c_void_p),
         *((name, ctypes.c_void_p) for name in ("states", "slope", "g_states")),
         *((name, ctypes.c_int64) for name in ("g_step", "g_row")),
-        *((name, ctypes.c_void_p) for name in ("a", "lambda0", "moved", "g_W", "g_b", "packed")),
+        *((name, ctypes.c_void_p) for name in ("a", "lambda0", "after", "moved")),
+        *((name, ctypes.c_void_p) for name in ("g_W", "g_b", "packed")),
     ]
 
 
@@ -159,7 +160,7 @@ class _Sweep:
         if layout is None:
             layout = _layout(T, B, N, lanes, deep or (dense and deep_O))
         self.T, self.B, self.N, self.lanes, self.layout = T, B, N, lanes, layout
-        self.dtype, self.slopes = W.dtype, _slope_form(p.phi.name, layout)
+        self.dtype, self.slopes = W.dtype, _trace_form(p, layout)
         self.cost = B * N * (N * (2 if dense else 1) + 64)  # multiply-adds per step, roughly
         # Whatever the library reads stays alive until it has.
         self.kept: list[object] = [W, alpha, of_O]
@@ -223,17 +224,14 @@ class _Sweep:
             self.kept.append(b)
             args.b, args.b_step = b.data_ptr(), self.N if b.dim() == 2 else 0
 
-    def keep(self, p: Problem) -> Trace:
-        """Room for what the way back needs."""
-        slopes, moved = workspace.empty(*self.slope_shape(p)), None
-        self.args.slopes, self.args.slope = self.slopes, slopes.data_ptr()
-        if p.alpha.requires_grad:
-            moved = workspace.empty(p.shape(self.N), self.dtype)
-            self.args.moved = moved.data_ptr()
-        return Trace(slopes, moved)
+    def keep(self, p: Problem) -> Tensor:
+        """Room for the trace."""
+        trace = workspace.empty(*self.trace_shape(p))
+        self.args.slopes, self.args.slope = self.slopes, trace.data_ptr()
+        return trace
 
-    def slope_shape(self, p: Problem) -> tuple[tuple[int, ...], torch.dtype]:
-        """Shape and dtype of what stands for φ′."""
+    def trace_shape(self, p: Problem) -> tuple[tuple[int, ...], torch.dtype]:
+        """Shape and dtype of the trace."""
         N, lanes = self.N, self.lanes
         if self.slopes == _NO_SLOPES:
             return p.shape(0), self.dtype
@@ -260,15 +258,17 @@ def _filling(n: int, lanes: int) -> float:
     return n / (-(-n // lanes) * lanes)
 
 
-def _slope_form(phi: str, layout: int) -> int:
-    if phi == "identity":
+def _trace_form(p: Problem, layout: int) -> int:
+    if p.alpha.requires_grad:
+        return _PARTS
+    if p.phi.name == "identity":
         return _NO_SLOPES
-    bits = layout != _NARROW and phi in ("relu", "leaky_relu")
+    bits = layout != _NARROW and p.phi.name in ("relu", "leaky_relu")
     return _BIT_SLOPES if bits else _REAL_SLOPES
 
 
-def forward(p: Problem, keep: bool) -> tuple[Tensor, Trace | None]:
-    """See `Kernel.forward`. The slopes are in a form that only `backward` below can read."""
+def forward(p: Problem, keep: bool) -> tuple[Tensor, Tensor | None]:
+    """See `Kernel.forward`. The trace is in a form that only `backward` below can read."""
     sweep = _Sweep(p, _FORWARD)
     args = sweep.args
     x0 = _rows(p.x0)
@@ -284,42 +284,47 @@ def forward(p: Problem, keep: bool) -> tuple[Tensor, Trace | None]:
 
 def backward(
     p: Problem,
-    trace: Trace,
+    trace: Tensor,
+    after: Tensor | None,
     g_states: Tensor | None,
     g_last: Tensor | None,
     before: Before | None = None,
 ) -> Adjoint:
-    """See `Kernel.backward`. The trace comes from `forward` above; some slopes become `a`."""
-    sweep, (slopes, moved) = _Sweep(p, _BACKWARD), trace
+    """See `Kernel.backward`. The trace comes from `forward` above; some traces become `a`."""
+    sweep = _Sweep(p, _BACKWARD)
     args = sweep.args
     shape = p.shape(sweep.N)
-    if slopes.shape == shape and slopes.dtype == sweep.dtype:  # plain φ′, whoever computed it
-        sweep.slopes = _REAL_SLOPES
+    if trace.shape == shape and trace.dtype == sweep.dtype:  # plain numbers, whoever computed them
+        if sweep.slopes != _PARTS:
+            sweep.slopes = _REAL_SLOPES
         if sweep.layout == _NARROW:
             rows = sweep.B + -sweep.B % sweep.lanes
             if p.ragged is None:
-                slopes = F.pad(slopes, (0, 0, 0, rows - sweep.B))
+                trace = F.pad(trace, (0, 0, 0, rows - sweep.B))
             else:
-                slopes = p.ragged.padded(slopes, rows)
-            slopes = slopes.view(sweep.T, -1, sweep.lanes, sweep.N).mT.contiguous()
-    args.slopes, args.slope = sweep.slopes, slopes.data_ptr()
+                trace = p.ragged.padded(trace, rows)
+            trace = trace.view(sweep.T, -1, sweep.lanes, sweep.N).mT.contiguous()
+    args.slopes, args.slope = sweep.slopes, trace.data_ptr()
     if g_states is not None:
         g = _rows(g_states)
         sweep.kept.append(g)
         args.g_states, args.g_step, args.g_row = g.data_ptr(), g.stride(0), g.stride(-2)
-    sweep.kept.append(slopes)
+    sweep.kept.append(trace)
     lambda0 = torch.empty((sweep.B, sweep.N), dtype=sweep.dtype)
     if g_last is None:
         lambda0.zero_()
     else:
         lambda0.copy_(g_last)
     args.lambda0 = lambda0.data_ptr()
-    if moved is not None:
-        args.moved = moved.data_ptr()
+    moved = None
+    if sweep.slopes == _PARTS:
+        assert after is not None
+        after, moved = after.contiguous(), workspace.empty(shape, sweep.dtype)
+        args.after, args.moved = after.data_ptr(), moved.data_ptr()
     if before is not None and _sums(p, sweep):
         return Adjoint(None, lambda0, moved, *_gradients(sweep, before))
-    own = slopes.shape == shape and slopes.dtype == sweep.dtype and slopes.is_contiguous()
-    a = slopes if own else workspace.empty(shape, sweep.dtype)
+    own = trace.shape == shape and trace.dtype == sweep.dtype and trace.is_contiguous()
+    a = trace if own else workspace.empty(shape, sweep.dtype)
     args.a = a.data_ptr()
     sweep.run()
     return Adjoint(a, lambda0, moved)
@@ -344,8 +349,8 @@ def _gradients(sweep: _Sweep, before: Before) -> tuple[Tensor, Tensor]:
     return W.sum(0), b.sum(0)
 
 
-def inverse(p: Problem, last: Tensor, rounds: int) -> tuple[Tensor, Tensor, Trace]:
-    """See `Kernel.inverse`. The slopes are in a form that only `backward` above can read."""
+def inverse(p: Problem, last: Tensor, rounds: int) -> Undone:
+    """See `Kernel.inverse`. The trace is in a form that only `backward` above can read."""
     sweep = _Sweep(p, _INVERSE)
     thin = sweep.layout == _THIN
     if thin:
@@ -355,11 +360,14 @@ def inverse(p: Problem, last: Tensor, rounds: int) -> tuple[Tensor, Tensor, Trac
     sweep.drive(p)
     sweep.cost *= rounds + 1
     x = last.clone(memory_format=torch.contiguous_format)
-    previous, trace = workspace.empty(p.shape(sweep.N), sweep.dtype), sweep.keep(p)
+    shape, after = p.shape(sweep.N), None
+    previous, trace = workspace.empty(shape, sweep.dtype), sweep.keep(p)
     args = sweep.args
     args.rounds, args.lambda0, args.states = rounds, x.data_ptr(), previous.data_ptr()
+    if sweep.slopes == _PARTS:
+        after = workspace.empty(shape, sweep.dtype)
+        args.after = after.data_ptr()
     sweep.run()
-    if thin and sweep.slopes == _REAL_SLOPES:  # as the backward sweep, whose layout differs, reads
-        slopes = trace.slopes.mT.reshape(sweep.T, -1, sweep.N)[:, : sweep.B].contiguous()
-        trace = trace._replace(slopes=slopes)
-    return previous, x, trace
+    if thin and sweep.slopes != _NO_SLOPES:  # as the backward sweep, whose layout differs, reads
+        trace = trace.mT.reshape(sweep.T, -1, sweep.N)[:, : sweep.B].contiguous()
+    return Undone(previous, x, trace, after)

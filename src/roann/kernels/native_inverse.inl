@@ -2,13 +2,13 @@
 // step] in memory.py): x ← Oᵀ (target − s φ(W x + c)), target = x[k+1] / (1 − α), s = α / (1 − α).
 // Included once per ISA and dtype (native.cpp).
 
-// Where the slopes of step t, local row l, vector j are written, in the form of the forward sweep.
-INLINE void keep_slope(const Sweep& s, int64_t t, int64_t j, int64_t l, V y, V slope) {
+// What the way back needs of step t, local row l, vector j, in the form of the forward sweep.
+INLINE void keep(const Sweep& s, int64_t t, int64_t j, int64_t l, V y, V slope_or_part) {
     const Args& p = *s.p;
     if (p.slopes == BIT_SLOPES)
         ((uint16_t*)p.slope)[place(s, t, l) * s.vectors + j] = uint16_t(positive(y));
-    else if (p.slopes == REAL_SLOPES)
-        store_part((real*)p.slope + offset(s, t, l) + j * L, slope, lanes(s, j));
+    else if (p.slopes != NO_SLOPES)
+        store_part((real*)p.slope + offset(s, t, l) + j * L, slope_or_part, lanes(s, j));
 }
 
 // Rows of x ← Oᵀ rows of `from`, both 2 ld apart.
@@ -36,8 +36,8 @@ static void turn_back(Sweep& s, int64_t m, const real* from) {
 // Vector j of rows of `next` ← target − s φ(y), with W x + W_i u in C (m, 2 L).
 static void approach(Sweep& s, int64_t t, int64_t j, int64_t m, real* C, bool last) {
     const Args& p = *s.p;
-    const V beta = load(s.beta + j * L), bias = load(s.bias + j * L);
-    const V scale = load(s.alpha + j * L) / beta;
+    const V alpha = load(s.alpha + j * L), bias = load(s.bias + j * L);
+    const V scale = alpha / load(s.beta + j * L);
     const bool curved = smooth(p.phi);
     for (int64_t l = 0; l < m; l++) store(C + l * 2 * L, load(C + l * 2 * L) + bias);
     if (curved) smooth_all(p.phi, m, 2 * L, C, s.D);
@@ -50,17 +50,18 @@ static void approach(Sweep& s, int64_t t, int64_t j, int64_t m, real* C, bool la
         } else {
             f = linear_phi(p.phi, y, &slope);
         }
-        if (last) keep_slope(s, t, j, l, y, slope);
         const V Ox = fma(-scale, f, load(s.now + l * 2 * s.ld + s.ld + j * L));
         store(s.next + l * 2 * s.ld + j * L, Ox);
-        if (last && p.moved)
-            store_part((real*)p.moved + offset(s, t, l) + j * L, f - Ox, lanes(s, j));
+        if (last) keep(s, t, j, l, y, p.slopes == PARTS ? part_of(alpha, f, Ox) : slope);
     }
 }
 
 // Local rows hold x, and the target behind it. The padding of β is 1, so that nothing divides by 0.
 static void inverse_wide(Sweep& s, int64_t t, int64_t m) {
     const Args& p = *s.p;
+    if (p.slopes == PARTS)
+        for (int64_t l = 0; l < m; l++)
+            memcpy((real*)p.after + offset(s, t, l), s.now + l * 2 * s.ld, p.N * sizeof(real));
     for (int64_t l = 0; l < m; l++)
         for (int64_t j = 0; j < s.vectors * L; j += L)
             store(s.now + l * 2 * s.ld + s.ld + j,

@@ -57,7 +57,7 @@ static int64_t carve(Sweep& s, char* from) {
     if (p.layout == WIDE && stacked(p)) s.panels = (real*)take(packed_bytes(p));
     if (from) {
         memset(from, 0, size_t(cleared));
-        for (int64_t i = 0; p.op == INVERSE && i < s.ld; i++) s.beta[i] = 1;
+        for (int64_t i = 0; p.op != FORWARD && i < s.ld; i++) s.beta[i] = 1;
     }
     return top;
 }

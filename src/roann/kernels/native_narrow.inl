@@ -1,5 +1,5 @@
 // Layout NARROW: lanes over the batch, for states of at most NARROWEST units, where lanes over
-// outputs would be mostly empty. Rows are taken in groups of L; the slopes are kept as
+// outputs would be mostly empty. Rows are taken in groups of L; slopes or parts are kept as
 // (T, groups, N, L), as they lie in the registers.
 // Included once per ISA and dtype (native.cpp).
 
@@ -90,17 +90,14 @@ static void forward_group(const Args& p, int64_t t, int64_t group, V* x, V* u) {
     else
         for (int64_t j = 0; j < N; j++) y[j] = linear_phi(p.phi, y[j], slope + j);
     const unsigned moving = first(n);
-    V moved[FIXED ? FIXED : NARROWEST];
     for (int64_t j = 0; j < N; j++) {
         const V a = fill(alpha[j * p.alpha_unit]), Ox = filtered(p, t, N, j, x);
-        moved[j] = y[j] - Ox;
-        y[j] = choose(moving, fma(a, y[j], (1 - a) * Ox), x[j]);
         if (p.slopes == REAL_SLOPES) slopes[j] = choose(moving, slope[j], V{});
+        if (p.slopes == PARTS) slopes[j] = choose(moving, part_of(a, y[j], Ox), V{});
+        y[j] = choose(moving, fma(a, y[j], (1 - a) * Ox), x[j]);
     }
     for (int64_t j = 0; j < N; j++) x[j] = y[j];
-    const int64_t at = (first_row(p, t) + group * L) * N;
-    store_lanes((real*)p.states + at, n, N, x);
-    if (p.moved) store_lanes((real*)p.moved + at, n, N, moved);
+    store_lanes((real*)p.states + (first_row(p, t) + group * L) * N, n, N, x);
 }
 
 // What a group of rows contributes to the gradients of W and b of step t.
@@ -127,25 +124,29 @@ static void backward_group(const Args& p, int64_t t, int64_t group, V* lambda) {
     const real *alpha = (const real*)p.alpha + t * p.alpha_step;
     const V* slopes = (const V*)p.slope + (t * ((p.B + L - 1) / L) + group) * N;
     const int64_t at = (first_row(p, t) + group * L) * N;
-    V g[FIXED ? FIXED : NARROWEST], a[FIXED ? FIXED : NARROWEST], rest[FIXED ? FIXED : NARROWEST];
+    enum { ROOM = FIXED ? FIXED : NARROWEST };
+    V g[ROOM], a[ROOM], rest[ROOM], after[ROOM], moved[ROOM];
+    const bool parts = p.slopes == PARTS;
+    if (parts) load_lanes((const real*)p.after + at, N, n, N, after);
     if (p.g_states) load_lanes(gradient_at(p, t) + group * L * p.g_row, p.g_row, n, N, g);
     for (int64_t j = 0; j < N; j++) {
         if (p.g_states) lambda[j] += g[j];
         const V alpha_j = fill(alpha[j * p.alpha_unit]);
-        const V slope = p.slopes == REAL_SLOPES ? slopes[j] : choose(first(n), fill(1), V{});
+        const V beta_j = 1 - alpha_j;
+        V slope = p.slopes == REAL_SLOPES ? slopes[j] : choose(first(n), fill(1), V{});
+        if (parts) {
+            const V f = value_from(alpha_j, beta_j, slopes[j], after[j]);
+            slope = choose(first(n), slope_at(p.phi, f), V{});
+            moved[j] = lambda[j] * moved_from(alpha_j, beta_j, slopes[j], after[j]);
+        }
         a[j] = alpha_j * slope * lambda[j];
-        rest[j] = (1 - alpha_j) * lambda[j];
+        rest[j] = beta_j * lambda[j];
     }
     if (p.g_W)
         sum_gradients<FIXED>(p, t, group, n, a);
     else
         store_lanes((real*)p.a + at, n, N, a);
-    if (p.moved) {
-        V moved[FIXED ? FIXED : NARROWEST];
-        load_lanes((real*)p.moved + at, N, n, N, moved);
-        for (int64_t j = 0; j < N; j++) moved[j] *= lambda[j];
-        store_lanes((real*)p.moved + at, n, N, moved);
-    }
+    if (parts) store_lanes((real*)p.moved + at, n, N, moved);
     for (int64_t k = 0; k < N; k++) {
         V c = filtered(p, t, N, k, rest);
         for (int64_t j = 0; j < N; j++) c = fma(fill(W[j * N + k]), a[j], c);
@@ -164,7 +165,9 @@ static void inverse_group(const Args& p, int64_t t, int64_t group, V* x, V* u) {
     const real *alpha = (const real*)p.alpha + t * p.alpha_step;
     V* slopes = (V*)p.slope + (t * ((p.B + L - 1) / L) + group) * N;
     enum { ROOM = FIXED ? FIXED : NARROWEST };
-    V target[ROOM], guess[ROOM], y[ROOM], slope[ROOM], moved[ROOM];
+    V target[ROOM], guess[ROOM], y[ROOM], slope[ROOM];
+    const int64_t at = (first_row(p, t) + group * L) * N;
+    if (p.slopes == PARTS) store_lanes((real*)p.after + at, n, N, x);
     if (p.I) load_lanes(input_at(p, t) + group * L * p.u_row, p.u_row, n, p.I, u);
     for (int64_t j = 0; j < N; j++) target[j] = x[j] / (1 - fill(alpha[j * p.alpha_unit]));
     for (int64_t j = 0; j < N; j++) guess[j] = filtered(p, t, N, j, target);
@@ -181,7 +184,7 @@ static void inverse_group(const Args& p, int64_t t, int64_t group, V* x, V* u) {
         for (int64_t j = 0; j < N; j++) {
             const V a = fill(alpha[j * p.alpha_unit]);
             const V Ox = fma(-a / (1 - a), y[j], target[j]);
-            moved[j] = y[j] - Ox;
+            if (p.slopes == PARTS) slope[j] = part_of(a, y[j], Ox);
             y[j] = Ox;
         }
         for (int64_t j = 0; j < N; j++) guess[j] = filtered(p, t, N, j, y);
@@ -189,11 +192,9 @@ static void inverse_group(const Args& p, int64_t t, int64_t group, V* x, V* u) {
     const unsigned moving = first(n);
     for (int64_t j = 0; j < N; j++) {
         x[j] = choose(moving, guess[j], x[j]);
-        if (p.slopes == REAL_SLOPES) slopes[j] = choose(moving, slope[j], V{});
+        if (p.slopes >= REAL_SLOPES) slopes[j] = choose(moving, slope[j], V{});
     }
-    const int64_t at = (first_row(p, t) + group * L) * N;
     store_lanes((real*)p.states + at, n, N, x);
-    if (p.moved) store_lanes((real*)p.moved + at, n, N, moved);
 }
 
 // All steps for groups first_group … last_group − 1; `work` holds their state and one input.

@@ -9,7 +9,7 @@
 enum Op { FORWARD = 0, BACKWARD = 1, INVERSE = 2 };
 enum Filter { DENSE = 0, GATHER = 1, ROTATION = 2 };
 enum Phi { RELU = 0, TANH = 1, SIGMOID = 2, IDENTITY = 3, LEAKY_RELU = 4, SOFTPLUS = 5 };
-enum Slopes { NO_SLOPES = 0, BIT_SLOPES = 1, REAL_SLOPES = 2 };
+enum Slopes { NO_SLOPES = 0, BIT_SLOPES = 1, REAL_SLOPES = 2, PARTS = 3 };
 
 // How the work is laid on the vector lanes. It depends on the problem alone, never on the number of
 // threads or on how the steps are cut into calls, so that neither changes a bit of the result.
@@ -34,15 +34,16 @@ struct Args {
     // step t begin at row starts[t]; t runs to T.
     const int64_t* starts;
 
-    // Over time: (T, B, N), or (S, N) with `starts`. The form of `slope` is private to the kernel.
+    // Over time: (T, B, N), or (S, N) with `starts`. The form of `slope` is private to the kernel;
+    // PARTS are no slopes, but what they follow from, see Note [One array for two] in problem.py.
     void *states, *slope;
     const void* g_states;                 // or null
     int64_t g_step, g_row;
     // Over time; (B, N) in and out: λ, or in the inverse sweep x.
     void *a, *lambda0;
-    // Over time, or null: φ(y) − O x, by which x[t+1] moves with α; the backward sweep makes it
-    // λ (φ(y) − O x), what each row and step contributes to the gradient of α.
-    void* moved;
+    // Over time, with PARTS. `after`: x[t+1], read by the backward and written by the inverse sweep.
+    // `moved`: λ (φ(y) − O x), what each row and step adds to the gradient of α.
+    void *after, *moved;
     // Or null, NARROW alone. Instead of `a`, the gradients of W and b of every step, apart for each
     // group of L rows: (groups, T, N, N) and (groups, T, N). `x0` and `states` are then read.
     void *g_W, *g_b;

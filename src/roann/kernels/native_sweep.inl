@@ -98,6 +98,15 @@ INLINE V turned(const Turn& turn, const real* x) {
     return turn.rotates ? fma(turn.sin, v, turn.cos * load(x + turn.at)) : v;
 }
 
+// See Note [One array for two] in problem.py.
+INLINE V part_of(V alpha, V f, V Ox) { return alpha > real(0.5) ? Ox : f; }
+INLINE V value_from(V alpha, V beta, V part, V after) {
+    return alpha > real(0.5) ? (after - beta * part) / alpha : part;
+}
+INLINE V moved_from(V alpha, V beta, V part, V after) {
+    return alpha > real(0.5) ? (after - part) / alpha : (part - after) / beta;
+}
+
 // x[t+1] = α φ(y + b) + (1 − α) O x, for vector j of rows first … first + m − 1. W x + W_i u is in
 // C (m, 2 L), with O x beside it if the filter is dense. What the loop needs is copied out of the
 // structs first: its stores may alias anything.
@@ -105,7 +114,8 @@ static void update(const Sweep& s, int64_t t, int64_t j, int64_t from, int64_t m
     const Args& p = *s.p;
     const V alpha = load(s.alpha + j * L), beta = load(s.beta + j * L), bias = load(s.bias + j * L);
     const int64_t code = p.phi, ld = s.ld, N = p.N;
-    const bool dense = p.filter == DENSE, real_slopes = p.slopes == REAL_SLOPES;
+    const bool dense = p.filter == DENSE, parts = p.slopes == PARTS;
+    const bool keeps = parts || p.slopes == REAL_SLOPES;
     const int n = lanes(s, j);
     const real* now = s.now + from * ld;
     const Turn turn = turn_for(s, j);
@@ -115,7 +125,6 @@ static void update(const Sweep& s, int64_t t, int64_t j, int64_t from, int64_t m
     uint16_t* bits = p.slopes == BIT_SLOPES
                          ? (uint16_t*)p.slope + place(s, t, from) * s.vectors + j
                          : nullptr;
-    real* moved = p.moved ? (real*)p.moved + offset(s, t, from) + j * L : nullptr;
     const int64_t bits_step = s.vectors;
     const bool curved = smooth(code);
     if (curved) {
@@ -135,8 +144,7 @@ static void update(const Sweep& s, int64_t t, int64_t j, int64_t from, int64_t m
         const V x = fma(alpha, f, beta * Ox);
         store(next + l * ld, x);
         store_part(states + l * N, x, n);
-        if (real_slopes) store_part(slopes + l * N, slope, n);
-        if (moved) store_part(moved + l * N, f - Ox, n);
+        if (keeps) store_part(slopes + l * N, parts ? part_of(alpha, f, Ox) : slope, n);
     }
 }
 
@@ -187,22 +195,29 @@ static void adjoint(const Sweep& s, int64_t t, int64_t j, int64_t from, int64_t 
     const int64_t ld = s.ld, N = p.N, at = offset(s, t, from) + j * L;
     const real* g =
         p.g_states ? gradient_at(p, t) + row(s, from) * p.g_row + j * L : nullptr;
-    real* moved = p.moved ? (real*)p.moved + at : nullptr;
+    const bool parts = p.slopes == PARTS;
+    const real* after = (const real*)p.after + at;
+    real* moved = (real*)p.moved + at;
     real* a_out = (real*)p.a + at;
-    const real* slopes = p.slopes == REAL_SLOPES ? (const real*)p.slope + at : nullptr;
+    const bool keeps = parts || p.slopes == REAL_SLOPES;
+    const real* slopes = (const real*)p.slope + at;
     const uint16_t* bits = p.slopes == BIT_SLOPES
                                ? (const uint16_t*)p.slope + place(s, t, from) * s.vectors + j
                                : nullptr;
-    const int64_t g_row = p.g_row, bits_step = s.vectors;
+    const int64_t code = p.phi, g_row = p.g_row, bits_step = s.vectors;
     const Turn turn = turn_for(s, j);
     out += from * 2 * ld + j * L;
     for (int64_t l = 0; l < m; l++) {
         V lambda = load(C + l * 2 * L);
         if (through) lambda += turned(turn, through + l * 2 * ld);
         if (g) lambda += load_part(g + l * g_row, n);
-        if (moved) store_part(moved + l * N, lambda * load_part(moved + l * N, n), n);
         V slope = fill(1);
-        if (slopes) slope = load_part(slopes + l * N, n);
+        if (keeps) slope = load_part(slopes + l * N, n);
+        if (parts) {
+            const V part = slope, x = load_part(after + l * N, n);
+            slope = slope_at(code, value_from(alpha, beta, part, x));
+            store_part(moved + l * N, lambda * moved_from(alpha, beta, part, x), n);
+        }
         if (bits) slope = choose(bits[l * bits_step], slope, leak);
         const V a = alpha * slope * lambda;
         store_part(a_out + l * N, a, n);

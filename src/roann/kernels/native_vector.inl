@@ -188,6 +188,16 @@ INLINE V linear_phi(int64_t code, V y, V* slope) {
     *slope = y > 0 ? fill(1) : fill(leak);
     return code == RELU ? (y <= 0 ? fill(0) : y) : (y > 0 ? y : y * leak);
 }
+// φ′ from f = φ(y).
+INLINE V slope_at(int64_t code, V f) {
+    if (code == TANH) return fma(-f, f, fill(1));
+    if (code == SIGMOID) return f * (1 - f);
+    if (code == IDENTITY) return fill(1);
+    if (code != SOFTPLUS) return f > 0 ? fill(1) : fill(code == RELU ? real(0) : real(0.01));
+    IV n;  // 1 − e^−f
+    const V p = exp_parts(-at_most(f, FLOAT ? 20 : 40), &n), s = two_to(n);
+    return -fma(s, p, s - 1);
+}
 INLINE bool smooth(int64_t code) { return code == TANH || code == SIGMOID || code == SOFTPLUS; }
 
 // y ← φ(y) and slope ← φ′(y) for n vectors, `stride` apart. One copy for all callers.

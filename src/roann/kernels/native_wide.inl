@@ -156,8 +156,9 @@ static void backward_wide(Sweep& s, int64_t t, int64_t m) {
     if (m && t >= 2) {
         const int64_t at = offset(s, t - 2, 0), next = moving(s, t - 2);
         call_ahead(s, 0, (const real*)p.a + at, p.N, next, shares, true);
-        if (p.slopes == REAL_SLOPES && p.slope != p.a)
-            call_ahead(s, 1, (const real*)p.slope + at, p.N, next, shares, false);
+        const void* read = p.slopes == PARTS ? p.after : p.slope;
+        if (p.slopes >= REAL_SLOPES && read != p.a)
+            call_ahead(s, 1, (const real*)read + at, p.N, next, shares, false);
         if (p.g_states)
             call_ahead(s, 2, gradient_at(p, t - 2) + s.row0 * p.g_row, p.g_row, next, shares,
                        false);

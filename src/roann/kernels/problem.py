@@ -1,4 +1,13 @@
-"""What a kernel is asked to do, and what it must offer."""
+"""What a kernel is asked to do, and what it must offer.
+
+Note [One array for two]
+    The way back needs φ′(y[k]); to learn α it also needs φ(y[k]) − O x[k], by which x[k+1] moves
+    with α. Both follow from x[k+1] = α φ + (1 − α) O x, which is kept anyway, and one of the two
+    terms: φ′ is a function of φ (see `Activation.slope`), and
+        φ − O x = (φ − x[k+1]) / (1 − α) = (x[k+1] − O x) / α.
+    So where α is learned, a sweep keeps φ, or O x where α > ½, in place of φ′: never is anything
+    divided by less than ½.
+"""
 
 from __future__ import annotations
 
@@ -112,26 +121,13 @@ class Problem:
         )
 
 
-class Trace(NamedTuple):
-    """What a sweep keeps for the way back.
-
-    Attributes:
-        slopes: φ′(y[k]), in a form of the kernel's own; φ′ itself over time is taken too.
-        moved: φ(y[k]) − O x[k] over time, by which x[k+1] moves with α; None unless
-            `p.alpha.requires_grad`.
-    """
-
-    slopes: Tensor
-    moved: Tensor | None = None
-
-
 class Adjoint(NamedTuple):
     """What a backward sweep finds, with λ[k] = ∂ℓ/∂x[k] in full.
 
     Attributes:
         a: α φ′(y[k]) λ[k+1] over time; None if `W` is there and nothing else asks for it.
         first: λ[0], (B, N).
-        moved: λ[k+1] (φ(y[k]) − O x[k]) over time, where the trace has `moved`.
+        moved: λ[k+1] (φ(y[k]) − O x[k]) over time, if `p.alpha.requires_grad`.
         W: the gradient of a W of each step, (T, N, N), if the sweep made it.
         b: with `W`, that of a b of each step, (T, N).
     """
@@ -143,33 +139,54 @@ class Adjoint(NamedTuple):
     b: Tensor | None = None
 
 
+class Undone(NamedTuple):
+    """What an inverse sweep finds.
+
+    Attributes:
+        previous: x[0] … x[T−1] over time.
+        first: x[0], (B, N).
+        trace: see `Kernel`.
+        after: x[1] … x[T] over time, if `p.alpha.requires_grad`.
+    """
+
+    previous: Tensor
+    first: Tensor
+    trace: Tensor
+    after: Tensor | None
+
+
 class Kernel(Protocol):
     """The sweeps of a fast kernel; everything else (parameter gradients, memory) is shared.
 
-    None records a graph; all are called with square W of one float dtype on one device.
+    None records a graph; all are called with square W of one float dtype on one device. The trace
+    that `forward` and `inverse` leave for `backward` is φ′(y[k]) or, if `p.alpha.requires_grad`,
+    what Note [One array for two] says, in a form of the kernel's own; plain arrays over time are
+    taken too.
     """
 
-    def forward(self, p: Problem, keep: bool) -> tuple[Tensor, Trace | None]:
-        """The states x[1] … x[T] over time and, if asked, what the way back needs."""
+    def forward(self, p: Problem, keep: bool) -> tuple[Tensor, Tensor | None]:
+        """The states x[1] … x[T] over time and, if asked, the trace."""
         ...
 
     def backward(
         self,
         p: Problem,
-        trace: Trace,
+        trace: Tensor,
+        after: Tensor | None,
         g_states: Tensor | None,
         g_last: Tensor | None,
         before: Before | None = None,
     ) -> Adjoint:
         """The adjoint sweep, from ∂ℓ/∂states (over time) and ∂ℓ/∂x[T] (B, N); either may be None.
 
-        It may overwrite the trace. With `before`, see `Problem.before`, it may also make the
+        It may overwrite the trace. `after` is x[1] … x[T] over time, read if
+        `p.alpha.requires_grad`. With `before`, see `Problem.before`, it may also make the
         gradients of what every step has of its own.
         """
         ...
 
-    def inverse(self, p: Problem, last: Tensor, rounds: int) -> tuple[Tensor, Tensor, Trace]:
-        """The way back: x[0] … x[T−1] over time, x[0] as (B, N), and the trace.
+    def inverse(self, p: Problem, last: Tensor, rounds: int) -> Undone:
+        """The way back.
 
         From x[T] = `last`, each step undone by `rounds` rounds of a contraction, see Note [Undoing
         a step] in memory.py; `p.x0` is not read.
