@@ -18,11 +18,17 @@ GOALS = {
 }
 
 
-def run(name, task, scores, status="finished", model=None, train=None, probes=(), every=100):
+def run(name, task, scores, status="finished", model=None, train=None, probes=(), every=100, T=9):
     """A run whose primary score goes through `scores`, one evaluation each."""
     primary, better, trivial = GOALS[task]
     seed = int(name.rpartition("-s")[2])
-    facts = {"primary": primary, "better": better, "trivial": trivial, "parameters": 1234}
+    facts = {
+        "primary": primary,
+        "better": better,
+        "trivial": trivial,
+        "parameters": 1234,
+        "effective_parameters": 1230,
+    }
     lines = [{"kind": "event", "event": "start", "step": 0, "seconds": 0.0, **facts}]
     for k, score in enumerate(scores, 1):
         values = {primary: score} if not isinstance(score, dict) else score
@@ -32,7 +38,7 @@ def run(name, task, scores, status="finished", model=None, train=None, probes=()
         lines.append({"kind": "train", "loss": 0.1, "accuracy": 0.999, **place})
     lines += [{"kind": "probe", "seconds": 0.0, **probe} for probe in probes]
     config = {
-        "task": {"name": task},
+        "task": {"name": task, "length": T},
         "model": {"name": "roa-rnn", "filter": "qr", "hidden_size": 178, "rho": 1.0}
         | (model or {}),
         "train": {"seed": seed, "lr": 0.5, "length": 4000, "optimizer": "adam"} | (train or {}),
@@ -203,15 +209,35 @@ def test_adding_with_warm_up_stands_beside_adding_without():
 def test_kinds_of_rho_are_compared_with_one_fixed_rho_of_the_same_seed():
     scores = {"scalar": (0.1, 0.3), "learned": (0.05, 0.4), "multiscale": (0.01,)}
     runs = [
-        run(f"rho-kinds-adding-{kind}-rho-0.005-s{k}", "adding", [v], model={"rho": 0.005})
+        run(f"rho-kinds-adding-{kind}-rho-0.005-s{k}", "adding", [v], model={"rho": 0.005}, T=400)
         for kind, values in scores.items()
         for k, v in enumerate(values)
     ]
     text = "\n".join(studies.rho_kinds(arms_of(runs), {}))
-    assert "### adding, 4,000 steps" in text
+    assert "### adding, T = 400, N = 178, 4,000 steps" in text
     assert "| 0.005 | 0.1 · 0.3 | 0.05 · 0.4 | – | 0.01 | – |" in text
     wins = "1, worse 1, of 2 | – | 1, worse 0, of 1 | – |"
     assert f"| better than one ρ | – | {wins}" in text
+
+
+def test_the_league_is_sorted_by_the_median_and_shows_both_ends():
+    ends = [{"step": 0, "sigma": [0.5, -0.25]}, {"step": 300, "sigma": [2.0, None]}]
+    large = [{"step": 0, "sigma_max": 1.5}]
+    budget = {"max_seconds": 40.0}
+    runs = [
+        run("league-adding-200-lstm-s0", "adding", [0.1, 0.2, 0.1], train=budget, probes=ends),
+        run("league-adding-200-lstm-s1", "adding", [0.1, 0.3, 0.3], train=budget),
+        run("league-adding-200-urnn-s0", "adding", [0.01], train=budget, probes=large),
+        run("league-adding-200-gru-s0", "adding", [0.2], "unfinished", train=budget),
+    ]
+    text = "\n".join(studies.league(arms_of(runs), {}))
+    assert "### adding-200, 40 s of processor time each" in text
+    rows = [line for line in text.splitlines() if "1,230" in line]
+    assert rows == [
+        "| urnn | 1,230 | 100 | 1 | 100 | 0.01 | 0.01 | 0 of 1 | – … 1.5 | – |",
+        "| lstm | 1,230 | 300 | 3 | 33.3 | 0.1 | 0.1 | 1 of 2 | −0.25 … 0.5 | −∞ … 2 |",
+        "| gru (under way) | 1,230 | 100 | 1 | 10 | 0.2 | 0.2 | 0 of 1 | – | – |",
+    ]
 
 
 def test_the_page_has_a_chapter_for_what_was_run_and_the_cost():

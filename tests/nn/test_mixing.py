@@ -106,6 +106,11 @@ def test_alpha_stays_inside_whatever_the_optimiser_does():
             optimiser.step()
         assert 0 < float(rnn.alpha.detach()) < 1
         assert (float(rnn.alpha.detach()) > 0.999) == (sign < 0)
+    for dtype in (torch.float32, f64):
+        rnn = RoaRNN(2, 3, horizon=10, learn_rho=True, dtype=dtype, generator=gen())
+        for logit in (-1e4, 1e4):  # where the sigmoid itself is rounded to 0 or 1
+            torch.nn.init.constant_(rnn.alpha_logit_l0, logit)
+            assert 0 < float(rnn.alpha.detach()) < 1
 
 
 def test_it_learns_the_alpha_of_a_teacher():

@@ -156,6 +156,33 @@ def test_widths_given_and_found():
     assert attention(torch.zeros(2, 3, 8)).shape == (2, 3, 8)
 
 
+class Residual(nn.Module):
+    """x + Linear(tanh(Linear(x)))."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(width, 9), nn.Tanh(), nn.Linear(9, width))
+
+    def forward(self, x):
+        return x + self.inner(x)
+
+
+def mlp(width):
+    """The second half of a transformer's layer."""
+    return nn.Sequential(nn.LayerNorm(width), nn.Linear(width, 12), nn.GELU(), nn.Linear(12, width))
+
+
+@pytest.mark.parametrize("make", [Residual, mlp])
+def test_blocks_of_other_networks(make):
+    torch.manual_seed(0)
+    f = make(6).to(f64)
+    block = Roa(f, 6, rho=2.0, horizon=10, generator=gen())
+    x = data(3, 5, 6)
+    expected = 0.2 * f(x) + 0.8 * x @ block.filter.to_dense().T
+    torch.testing.assert_close(block(x), expected, rtol=1e-13, atol=1e-14)
+    assert torch.autograd.gradcheck(block, x[0, :2].clone().requires_grad_())
+
+
 def test_parameters_buffers_and_copies():
     wrapped = Roa(perceptron(4, 4), alpha=0.1, learn_rho=True, generator=gen())
     names = [n for n, _ in wrapped.named_parameters()]

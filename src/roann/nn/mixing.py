@@ -3,7 +3,8 @@
 Note [A learned α]
 ------------------
 α = 1 / (1 + e^(−a)) with a free, `alpha_logit`: whatever an optimiser does to a, α stays in (0, 1)
-and ρ = α · horizon positive, without a clamp whose gradient would be zero. As ∂α/∂a = α(1 − α), a
+and ρ = α · horizon positive. Where rounding would make it 0 or 1, it is the nearest number between.
+As ∂α/∂a = α(1 − α), a
 step of size η on a changes a small α by the factor e^η, whatever its size: learning rates that
 suit W (0.5 with Adam, in the paper) are far too large for a. Give it a group of its own, and no
 weight decay, which would draw α towards 1/2.
@@ -62,7 +63,9 @@ class Mixed(nn.Module):
     def alpha_of(self, suffix: str) -> float | Tensor:
         """α of the scan whose parameters end in `suffix`."""
         if self.learn_rho:
-            return torch.sigmoid(self._tensor("alpha_logit" + suffix))
+            alpha = torch.sigmoid(self._tensor("alpha_logit" + suffix))
+            limits = torch.finfo(alpha.dtype)
+            return alpha.clamp(limits.tiny, 1 - limits.eps)
         try:  # sooner than through nn.Module's attributes
             vector = self._buffers["_alpha"]
         except KeyError:  # a parametrization stands in its place

@@ -67,8 +67,9 @@ _KINDS = {
 def rho_kinds(arms: Arms, book: Book) -> list[str]:
     """ρ as a number or a vector, fixed or learned."""
     lines = [
-        "One ρ for all neurons as in the paper, one per neuron, scales spread over two decades, "
-        "and each of them learned. The seeds are the same in all arms, and so are their W, W_i, "
+        "One ρ for all neurons as in the paper, one per neuron, scales spread over two decades "
+        "around it (and cut where they would remember less than two steps), and each of them "
+        "learned. The seeds are the same in all arms, and so are their W, W_i, "
         "b and O. Lengths are such that no ρ was tuned for them, and runs start from a ρ that is "
         "small, middling or large. Cells: the best score of each seed.",
         "",
@@ -81,8 +82,12 @@ def rho_kinds(arms: Arms, book: Book) -> list[str]:
         starts.setdefault(float(arm[0].run.model["rho"]), {})[found[2]] = arm
     for task, starts in tasks.items():
         first = next(iter(next(iter(starts.values())).values()))[0]
-        plan = first.run.config["train"]
-        lines += [f"### {task}, {plan['length']:,} {plan.get('unit', 'step')}s", ""]
+        plan, given = first.run.config["train"], first.run.config["task"]
+        sizes = [f"T = {given['length']}"] if "length" in given else []
+        sizes += [f"L = {given['lag']}"] if "lag" in given else []
+        sizes.append(f"N = {first.run.model['hidden_size']}")
+        sizes.append(f"{plan['length']:,} {plan.get('unit', 'step')}s")
+        lines += [f"### {task}, {', '.join(sizes)}", ""]
         rows = [
             [f"{rho:.4g}", *(_seeds(kinds.get(kind, [])) for kind in _KINDS)]
             for rho, kinds in sorted(starts.items())
@@ -122,14 +127,22 @@ def _worth(r: Reading) -> float:
 
 
 def league(arms: Arms, book: Book) -> list[str]:
-    """Every system on three tasks."""
+    """Every system on every task of the league."""
     lines = [
-        "Every sequence system of the lab with its published settings, at about as many trained "
-        "numbers as a roaRNN of 128 neurons and for the same time on one core. Systems "
-        "published with RMSProp are trained with Adam at the same rate. The last columns are the "
-        "logarithms of the singular values of the Jacobian of the whole sequence, before and "
-        f"after training; of states of more than {LARGEST:,} numbers only the largest is "
-        "measured. A fast kernel helps here, as it does in use.",
+        "Every sequence system of the lab, at about as many trained numbers as a roaRNN of 128 "
+        "neurons (a leaky ESN trains its readout alone), for the same processor time on one core, "
+        "two runs at a time on two cores; on psMNIST those that need some three minutes for an "
+        "epoch, or less, run for the same number of epochs, one seed each. What a model is made of, its "
+        "learning rate and a bound on the gradient's norm are as published for the task, else as "
+        "published for another task, else Adam at 0.001. All else is the same for all: batches, "
+        "and Adam, which stands for RMSProp at the same rate. So systems are compared as one "
+        "would first try them, not as their authors tuned them.",
+        "",
+        "The score is the best of all evaluations, of which slow systems have few; the time of a "
+        "step includes them. A fast kernel helps here, as it does in use. The last columns are "
+        "the smallest and largest logarithms of the singular values of the Jacobian of the whole "
+        "sequence, before and after training, of seed 0; of a state of more than "
+        f"{LARGEST:,} numbers only the largest is measured.",
         "",
     ]
     tasks: dict[str, list[tuple[str, Arm]]] = {}
@@ -144,12 +157,14 @@ def league(arms: Arms, book: Book) -> list[str]:
         score = first.primary
         plan = first.run.config["train"]
         most = plan.get("max_seconds")
-        budget = f"{plan['length']} epochs" if most is None else f"{number(most)} s"
+        budget = (
+            f"{plan['length']} epochs" if most is None else f"{number(most)} s of processor time"
+        )
         lines += [f"### {task.removeprefix('league-')}, {budget} each", ""]
         rows = [_league_row(system, arm, score) for system, arm in competing]
         head = (
-            "system", "trained numbers", "steps", "ms per step", "median of best", "best", "lost",
-            "ln σ before", "ln σ after",
+            "system", "trained numbers", "steps", "evaluations", "ms per step", "median of best",
+            "best", "lost", "ln σ before", "ln σ after",
         )  # fmt: skip
         lines += table(head, rows)
     return lines
@@ -167,6 +182,7 @@ def _league_row(system: str, arm: Arm, score: str) -> list[str]:
         f"{system} (under way)" if open_ else system,
         f"{arm[0].run.facts['effective_parameters']:,}",
         f"{statistics.median(r.run.steps for r in arm):,.0f}",
+        f"{statistics.median(len(r.curve(score)) for r in arm):,.0f}",
         number(statistics.median(1e3 * r.run.seconds / max(1, r.run.steps) for r in arm)),
         shown(score, median_of(arm, "best")),
         shown(score, best_of(arm, "best")),
