@@ -197,8 +197,10 @@ def tied() -> nn.Module:
         torch.optim.Adam,
         torch.optim.SGD,
         lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True),
+        torch.optim.RMSprop,
+        torch.optim.Adagrad,
     ],
-    ids=["adam", "sgd", "nag"],
+    ids=["adam", "sgd", "nag", "rmsprop", "adagrad"],
 )
 def test_the_world_comes_back_bit_by_bit(tmp_path, optimizer):
     """Model (with weights tied), optimiser and generator: both go on in the same way."""

@@ -54,7 +54,7 @@ def test_kill_dash_nine_costs_nothing(tmp_path, task):
     assert_same(whole, broken)
 
 
-@pytest.mark.parametrize("name", ["sgd", "nag"])
+@pytest.mark.parametrize("name", ["sgd", "nag", "rmsprop", "adagrad"])
 def test_every_optimiser_resumes(tmp_path, name):
     plan = {"optimizer": name, "length": 60, "checkpoint_every": 1, "schedule": ((30, 0.1),)}
     whole = ran(tmp_path / "whole", "double-moon", **plan)

@@ -105,18 +105,23 @@ def trained(folder, model: Model, **plan: Any) -> tuple[Desk, State]:
     return desk, state
 
 
-@pytest.mark.parametrize("name", ["adam", "sgd", "nag"])
+OPTIMIZERS = {  # by name: torch's class, its arguments, and ours
+    "adam": (torch.optim.Adam, {}, {}),
+    "sgd": (torch.optim.SGD, {}, {}),
+    "nag": (torch.optim.SGD, {"momentum": 0.9, "nesterov": True}, {"momentum": 0.9}),
+    "rmsprop": (torch.optim.RMSprop, {"alpha": 0.8}, {"alpha": 0.8}),
+    "adagrad": (torch.optim.Adagrad, {"weight_decay": 0.1}, {"weight_decay": 0.1}),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
 @pytest.mark.parametrize("task", ["double-moon", "copying", "adding"])
 def test_the_loop_is_plain_pytorch_bit_by_bit(tmp_path, task, name):
-    experiment = tiny_runs.experiment(task, optimizer=name, momentum=0.9, length=8)
-    folder = tiny_runs.ran(tmp_path / "run", task, optimizer=name, momentum=0.9, length=8)
+    theirs, arguments, ours = OPTIMIZERS[name]
+    experiment = tiny_runs.experiment(task, optimizer=name, length=8, **ours)
+    folder = tiny_runs.ran(tmp_path / "run", task, optimizer=name, length=8, **ours)
     data, model = build(experiment)
-    optimizer: torch.optim.Optimizer
-    if name == "adam":
-        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    else:
-        fast = {"momentum": 0.9, "nesterov": True} if name == "nag" else {}
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.01, **fast)
+    optimizer = theirs(model.parameters(), lr=0.01, **arguments)
     losses = []
     for step in range(8):
         batch = data.batch(0, step)
@@ -209,6 +214,16 @@ def test_clipping_keeps_the_direction(tmp_path):
     assert line["grad_norm"] == norm
     torch.testing.assert_close(clipped.a.grad, free.a.grad / 4)
     torch.testing.assert_close(clipped.b.grad, free.b.grad / 4)
+
+
+def test_clipping_cuts_every_entry(tmp_path):
+    (tmp_path / "free").mkdir()
+    free, clipped = Slope(), Slope()
+    trained(tmp_path / "free", free, length=1)
+    most = float(free.a.grad.abs().max()) / 2
+    trained(tmp_path, clipped, length=1, clip_value=most)
+    torch.testing.assert_close(clipped.a.grad, free.a.grad.clamp(-most, most))
+    torch.testing.assert_close(clipped.b.grad, free.b.grad.clamp(-most, most))
 
 
 def test_the_stop_rule_wants_good_scores_in_a_row(tmp_path):

@@ -51,10 +51,13 @@ class Train:
     and `checkpoint_every` always in iterations.
 
     Attributes:
-        optimizer: adam, sgd (no momentum) or nag (SGD with Nesterov's momentum).
+        optimizer: adam, sgd (no momentum), nag (SGD with Nesterov's momentum), rmsprop or adagrad.
         lr: the learning rate.
         momentum: of nag; the other optimisers have none.
+        alpha: what rmsprop keeps of its mean of squares at each step, torch's 0.99 if not given.
+        weight_decay: times the parameters, added to their gradients; none in the paper.
         clip_norm: scale gradients down to this norm where they exceed it; none in the paper.
+        clip_value: cut every entry of a gradient down to this size; none in the paper.
         unit: iteration or epoch (for tasks with a finite data set).
         length: how long to train.
         schedule: pairs (from, factor): from then on the learning rate is lr * factor.
@@ -74,10 +77,13 @@ class Train:
         device: cpu or cuda.
     """
 
-    optimizer: Literal["adam", "sgd", "nag"] = "adam"
+    optimizer: Literal["adam", "sgd", "nag", "rmsprop", "adagrad"] = "adam"
     lr: _Rate = 1e-3
     momentum: Annotated[float, Ge(0), Le(1)] = 0.99
+    alpha: Annotated[float, Ge(0), Le(1)] | None = None
+    weight_decay: _Rate | None = None
     clip_norm: _Rate | None = None
+    clip_value: _Rate | None = None
     unit: Literal["iteration", "epoch"] = "iteration"
     length: _Some = 1000
     schedule: tuple[tuple[_Count, _Rate], ...] = ()

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -92,6 +93,8 @@ def train(
         if plan.clip_norm is not None and norm > plan.clip_norm:
             for gradient in _gradients(model):
                 gradient.mul_(plan.clip_norm / norm)
+        if plan.clip_value is not None:
+            nn.utils.clip_grad_value_(model.parameters(), plan.clip_value)
         optimizer.step()
         state.step += 1
         state.seconds = now() - start
@@ -157,11 +160,14 @@ def make_optimizer(model: Model, plan: Train) -> torch.optim.Optimizer:
         if parameter.requires_grad:
             groups.setdefault(scales.get(name, 1.0), []).append(parameter)
     params: Iterable[dict[str, Any]] = [{"params": p, "scale": s} for s, p in groups.items()]
-    if plan.optimizer == "adam":
-        return torch.optim.Adam(params, lr=plan.lr)
-    if plan.optimizer == "nag":
-        return torch.optim.SGD(params, lr=plan.lr, momentum=plan.momentum, nesterov=True)
-    return torch.optim.SGD(params, lr=plan.lr)
+    makers: dict[str, Callable[..., torch.optim.Optimizer]] = {
+        "adam": torch.optim.Adam,
+        "sgd": torch.optim.SGD,
+        "nag": partial(torch.optim.SGD, momentum=plan.momentum, nesterov=True),
+        "rmsprop": partial(torch.optim.RMSprop, alpha=0.99 if plan.alpha is None else plan.alpha),
+        "adagrad": torch.optim.Adagrad,
+    }
+    return makers[plan.optimizer](params, lr=plan.lr, weight_decay=plan.weight_decay or 0.0)
 
 
 def learning_rate(plan: Train, unit: int, step: int) -> float:

@@ -132,11 +132,11 @@ def league(arms: Arms, book: Book) -> list[str]:
         "Every sequence system of the lab, at about as many trained numbers as a roaRNN of 128 "
         "neurons (a leaky ESN trains its readout alone), for the same processor time on one core, "
         "two runs at a time on two cores; on psMNIST those that need some three minutes for an "
-        "epoch, or less, run for the same number of epochs, one seed each. What a model is made of, its "
-        "learning rate and a bound on the gradient's norm are as published for the task, else as "
-        "published for another task, else Adam at 0.001. All else is the same for all: batches, "
-        "and Adam, which stands for RMSProp at the same rate. So systems are compared as one "
-        "would first try them, not as their authors tuned them.",
+        "epoch, or less, run for the same number of epochs, one seed each. What a model is made "
+        "of, its learning rate and a bound on the gradient's norm are as published for the task, "
+        "else as published for another task, else Adam at 0.001. All else is the same for all: "
+        "batches, and Adam, which stands for RMSProp at the same rate. So systems are compared as "
+        "one would first try them, not as their authors tuned them.",
         "",
         "The score is the best of all evaluations, of which slow systems have few; the time of a "
         "step includes them. A fast kernel helps here, as it does in use. The last columns are "
