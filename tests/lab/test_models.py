@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch.func import jacrev, vmap
 
+from roann.lab.config import ConfigError, parse
 from roann.lab.models import MODELS, SequenceModel, SequenceSystem, build_model
 from roann.lab.models.base import count_parameters
 from roann.lab.tasks.adding import Adding, AddingConfig
@@ -232,9 +233,31 @@ def test_scales_name_parameters_and_a_penalty_is_a_number(name):
         penalty.backward()
 
 
-@pytest.mark.parametrize(
+every_preset = pytest.mark.parametrize(
     ("name", "preset"), [(name, key) for name, row in MODELS.items() for key in row.presets]
 )
+
+
+@every_preset
+def test_published_settings_are_the_words_that_preset_explains(name, preset):
+    row = MODELS[name].presets[preset]
+    train = dict(row.settings)
+    B, epochs = train.pop("batch_size", 100), train.pop("epochs", None)
+    if epochs is not None:
+        train |= {"unit": "epoch", "length": epochs}
+    task = {"name": row.task, "batch_size": B}
+    tables = {"task": task, "model": {"name": name}, "train": train}
+    if row.task == "psmnist" and 60_000 % B:
+        with pytest.raises(ConfigError, match=rf"batch_size.*divisor of 60000.*{B}"):
+            parse(tables)
+        task["batch_size"] = B = 100
+    made = parse(tables)
+    assert made.task.batch_size == B
+    for key, value in train.items():
+        assert getattr(made.train, key) == value
+
+
+@every_preset
 def test_presets_have_the_published_count(name, preset):
     row = MODELS[name].presets[preset]
     task = TASKS[row.task]

@@ -27,7 +27,7 @@ from roann.lab.models.unicornn import UnicornnConfig
 from roann.lab.models.urnn import URnnConfig
 
 SIZES = [
-    # The Table's 68k, 270k and 200k; torch's second bias is N per gate more than one bias.
+    # torch's second bias: N per gate more than the sheet's count; see Note [Two biases].
     ("vanilla-rnn", VanillaRnnConfig(256), 68_618 + 256),
     ("lstm", LstmConfig(256), 266_762 + 4 * 256),
     ("gru", GruConfig(256), 200_714 + 3 * 256),

@@ -12,7 +12,7 @@ from roann.lab import models
 from roann.lab.models.base import Model, Row, SequenceSystem
 from roann.lab.models.recurrence import DrivenSystem, scan
 
-PAPER = {"roa", "torch_rnns", "fnn"}  # made by another door
+PAPER = {"roa", "fnn"}  # made by another door
 
 
 def rows() -> dict[str, tuple[Row, type]]:
@@ -46,7 +46,7 @@ def make(name: str, generator: torch.Generator | None, **factory):
 
 def test_every_compared_system_is_in_the_table():
     assert {id(row) for row, _ in ROWS.values()} <= {id(row) for row in models.MODELS.values()}
-    assert len(ROWS) == 24
+    assert len(ROWS) == 27
 
 
 @pytest.mark.parametrize("name", ROWS)
@@ -98,6 +98,33 @@ def test_scan_is_the_loop_it_says():
         h = 0.5 * h + d[k]
         states.append(h)
     assert torch.equal(scan(lambda h, d: 0.5 * h + d, d, x), torch.stack(states))
+
+
+@pytest.mark.parametrize("name", SEQUENCES)
+def test_the_next_sequence_sees_what_changed_in_place(name):
+    system, other = (make(name, rng(seed), dtype=torch.float64).eval() for seed in (0, 1))
+    u = noise(5, 3, 2)
+    state = system(noise(4, 3, 2, seed=1))[1].detach()
+
+    def seen(module):
+        return [*module(u, state), module.last(u, state), module.step(state, u[0])]
+
+    seen(other)
+    for key, p in system.named_parameters():
+        before = seen(system)
+        with torch.no_grad():
+            p += 0.3 * torch.rand(p.shape, generator=rng(2), dtype=p.dtype)  # up: ReLUs live
+        after = seen(system)
+        if not key.endswith(("h_0", "x_0")):  # a first state is given here
+            change = [(a - b).abs().max() for a, b in zip(after, before, strict=True)]
+            assert max(change) > 1e-9, key
+        other.load_state_dict(system.state_dict())
+        for found, wanted in zip(seen(other), after, strict=True):
+            assert torch.equal(found, wanted), key
+    fresh = make(name, rng(), dtype=torch.float64).eval()  # has never seen the old values
+    fresh.load_state_dict(system.state_dict())
+    for found, wanted in zip(seen(fresh), seen(system), strict=True):
+        assert torch.equal(found, wanted)
 
 
 @pytest.mark.parametrize("name", ["ExpRnn", "Lmu", "CoRnn"])

@@ -40,7 +40,7 @@ def orthogonal_systems(N: int = 6):
 def unitary_matrix(system: URnn | FullCapacityURnn) -> Tensor:
     """W (N, N), complex, from the map on [Re; Im]."""
     N = system.hidden_size
-    blocks = system.unitary()(torch.eye(2 * N, dtype=D)).mT
+    blocks = system.unitary()(torch.eye(2 * N, dtype=system.b.dtype)).mT
     assert torch.allclose(blocks[:N, :N], blocks[N:, N:])
     assert torch.allclose(blocks[N:, :N], -blocks[:N, N:])
     return torch.complex(blocks[:N, :N], blocks[N:, :N])
@@ -54,16 +54,22 @@ def test_the_exponential_is_its_series():
     assert torch.linalg.det(W).item() == pytest.approx(1, abs=1e-12)
 
 
-def test_the_exponential_is_the_one_of_torch_s_own_parametrisation():
+@pytest.mark.parametrize(
+    ("name", "make", "scale"),
+    # torch's Cayley map is (I + A/2)(I − A/2)⁻¹.
+    [("matrix_exp", ExpRnn, 1), ("cayley", ScoRnn, -2)],
+)
+def test_the_maps_are_those_of_torch_s_own_parametrisation(name, make, scale):
+    config = ExpRnnConfig(6) if make is ExpRnn else ScoRnnConfig(6, 0)
     A = noise(15)
     layer = nn.Linear(6, 6, bias=False, dtype=D)
-    torch.nn.utils.parametrizations.orthogonal(
-        layer, orthogonal_map="matrix_exp", use_trivialization=False
-    )
+    nn.utils.parametrizations.orthogonal(layer, orthogonal_map=name, use_trivialization=False)
     with torch.no_grad():
-        layer.parametrizations.weight.original.copy_(skew(A, 6).tril())
-    ours = filled(ExpRnn(2, ExpRnnConfig(6), rng()), A=A).recurrent_matrix()
+        layer.parametrizations.weight.original.copy_(scale * skew(A, 6).tril())
+    ours = filled(make(2, config, rng()), A=A).recurrent_matrix()
     torch.testing.assert_close(ours, layer.weight)
+    with pytest.raises(NotImplementedError, match="not possible to assign"):
+        layer.weight = ours.detach()  # see Note [Only free numbers are stored]
 
 
 def test_one_plane_turns_by_its_angle():
@@ -126,21 +132,6 @@ def test_step_jacobian_is_a_mask_times_the_matrix(name, b):
     assert bool(alive.all()) == (b > 0)
 
 
-@pytest.mark.parametrize("name", ["exprnn", "scornn"])
-def test_no_stale_matrix_after_an_update_or_a_load(name):
-    system, other = orthogonal_systems()[name], orthogonal_systems()[name]
-    u = inputs()
-    filled(system, W_i=F(1, 6, 2))
-    before = system(u)[0].detach()
-    with torch.no_grad():
-        system.A += 0.3
-    after = system(u)[0].detach()
-    assert (after - before).abs().max() > 0.01
-    other(u)
-    other.load_state_dict(system.state_dict())
-    assert torch.equal(other(u)[0], after)
-
-
 def test_henaff_angles_fill_the_circle_and_cayley_angles_the_first_quarter():
     n = 4001
     planes = torch.arange(0, n - 1, 2)
@@ -179,6 +170,7 @@ def test_eigenvalues_of_the_schur_form_do_not_feel_the_triangle():
     torch.testing.assert_close(found, torch.polar(gamma.to(D), theta.to(D)))
     # P = exp(skew) is really used, and the triangle is above the blocks of Pᵀ W P.
     P = series(skew(system.A, 6))
+    torch.testing.assert_close(system.orthogonal_matrix(), P)
     inside = P.mT @ W @ P
     torch.testing.assert_close(inside, system.schur_form())
     i, j = above_blocks(6, torch.device("cpu"))
@@ -351,39 +343,43 @@ def test_rebasing_waits_for_an_update_and_changes_no_output():
     torch.testing.assert_close(found, wanted)
 
 
-def defect(W: Tensor) -> float:
-    return float((W @ W.mH - torch.eye(len(W))).abs().max())
-
-
-TRAINED = {
-    "exprnn": (lambda: orthogonal_systems(4)["exprnn"], lambda s: s.recurrent_matrix()),
-    "scornn": (lambda: orthogonal_systems(4)["scornn"], lambda s: s.recurrent_matrix()),
-    # What stays orthogonal in nnRNN is P: here as the conjugation from the Schur form to W.
-    "nnrnn": (
-        lambda: orthogonal_systems(4)["nnrnn"],
-        lambda s: torch.linalg.matrix_exp(skew(s.A, 4)),
-    ),
-    "urnn": (lambda: URnn(2, URnnConfig(4), rng(), dtype=D), unitary_matrix),
-    "fc-urnn": (full_capacity, lambda s: s.recurrent_matrix()),
-    "fc-urnn in float32": (lambda: full_capacity().float(), lambda s: s.recurrent_matrix()),
+MATRIX = {
+    "exprnn": (ExpRnn, ExpRnnConfig, ExpRnn.recurrent_matrix),
+    "scornn": (ScoRnn, ScoRnnConfig, ScoRnn.recurrent_matrix),
+    "nnrnn": (NnRnn, NnRnnConfig, NnRnn.orthogonal_matrix),
+    "urnn": (URnn, URnnConfig, unitary_matrix),
+    "fc-urnn": (FullCapacityURnn, FullCapacityURnnConfig, FullCapacityURnn.recurrent_matrix),
 }
+# Only fc-urnn carries its matrix from update to update; the others make theirs anew each time, so
+# that a hundred updates say nearly as much.
+TRAINED = [
+    pytest.param(name, n, marks=[pytest.mark.slow] if n == 1000 and name != "fc-urnn" else [])
+    for name in MATRIX
+    for n in (100, 1000)
+    if (name, n) != ("fc-urnn", 100)
+]
 
 
-@pytest.mark.parametrize("name", TRAINED)
-def test_the_matrix_is_as_orthogonal_after_a_thousand_updates(name):
-    make, matrix = TRAINED[name]
-    system = make().train()
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("name", "updates"), TRAINED)
+def test_the_matrix_is_as_orthogonal_after_many_updates(name, updates, dtype):
+    N, (make, config, matrix) = 16, MATRIX[name]
+    system = make(2, config(N), rng(), dtype=dtype).train()
     optimizer = torch.optim.RMSprop(system.parameters(), lr=3e-3)
-    dtype = system.b.dtype
     u, target = noise(2, 4, 2).to(dtype), noise(4, system.output_size, seed=1).to(dtype)
     first = matrix(system).detach()
-    for _ in range(1000):
+    for _ in range(updates):
         optimizer.zero_grad()
         (system.last(u) - target).square().mean().backward()
         optimizer.step()
-    last = matrix(system).detach()
-    assert (last - first).abs().max() > 0.1
-    assert defect(last) < (1e-5 if dtype == torch.float32 else 1e-12)
+    W = matrix(system).detach()
+    assert (W - first).abs().max() > 0.1
+    # An entry of W Wᴴ is a sum of N products; in each, W has the rounding of a few products more
+    # (the squarings of exp, the factors of uRNN): 8 N eps, 1.5e-5 or 2.8e-14.
+    assert (W @ W.mH - torch.eye(N)).abs().max() < 8 * N * torch.finfo(dtype).eps
+    if name == "nnrnn":  # and it is this P that stands in W
+        wanted = W @ system.schur_form() @ W.mT
+        torch.testing.assert_close(system.recurrent_matrix(), wanted)
 
 
 def test_sgd_at_zero_gradient_leaves_the_unitary_matrix():

@@ -161,7 +161,9 @@ class Preset:
         task: the name of the task it was published for.
         config: the settings of the model.
         parameters: trained numbers (`effective_parameters`) on that task, where they are known.
-        settings: the published training, in the words of an experiment file ("lr", "batch_size").
+        settings: what was published of the training, in the words of an experiment's [train]. Two
+            words are not: "batch_size" stands in [task], where MNIST takes divisors of its 60,000
+            or 50,000 images only (so not 128, often published); "epochs" is unit and length here.
     """
 
     task: str

@@ -89,9 +89,8 @@ class DilatedRnn(SequenceSystem):
     ) -> None:
         super().__init__()
         N, self.dilations = config.hidden_size, config.dilations
-        rng = torch.default_generator if generator is None else generator
         sizes = [input_size] + [N] * (len(self.dilations) - 1)
-        self.layers = nn.ModuleList(_layer(config.cell, n, N, rng) for n in sizes)
+        self.layers = nn.ModuleList(_layer(config.cell, n, N, generator) for n in sizes)
         self.to(**factory)
         self.input_size, self.output_size = input_size, N * self.dilations[0]
         self.state_size = sum(s * layer.state_size for s, layer in self._layers())
@@ -160,7 +159,7 @@ def _run(layer: SequenceSystem, s: int, u: Tensor, memory: Tensor) -> tuple[Tens
     return torch.cat(outputs), chains
 
 
-def _layer(cell: str, input_size: int, N: int, generator: torch.Generator) -> SequenceSystem:
+def _layer(cell: str, input_size: int, N: int, generator: torch.Generator | None) -> SequenceSystem:
     layer: VanillaRnn | Gru | Lstm
     if cell == "rnn":
         layer = VanillaRnn(input_size, VanillaRnnConfig(N, "tanh"), generator)

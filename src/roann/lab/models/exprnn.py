@@ -45,7 +45,8 @@ class ExpRnn(OrthogonalSystem):
     Count: N(N−1)/2 + N·I + N, and 10N + 10 for a readout: 136,970 at N = 512, the table's 137k.
     The entries of U are stored as one vector, so the stored number is the effective one.
 
-    Start: U by planes (see `skew.block_angles_`), W_i Kaiming normal, b ~ U(±0.01).
+    Start: U by planes (see `skew.block_angles_`), W_i Kaiming normal, b ~ U(±0.01). The bias of the
+    published readout for copying starts at 0; the one here starts U(±1/√N).
     Public code writes h @ B, so that its A is the negative of this one.
 
     Args:

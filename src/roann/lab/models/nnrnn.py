@@ -116,9 +116,13 @@ class NnRnn(OrthogonalSystem):
         entries = torch.cat([self.T, c, -s, s, c])
         return entries.new_zeros(N, N).index_put((rows, columns), entries)
 
+    def orthogonal_matrix(self) -> Tensor:
+        """P = exp(A)."""
+        return exponential(skew(self.A, self.state_size))
+
     def recurrent_matrix(self) -> Tensor:
         """W = P (Λ + T) Pᵀ."""
-        P = exponential(skew(self.A, self.state_size))
+        P = self.orthogonal_matrix()
         return P @ self.schur_form() @ P.mT
 
     def penalty(self) -> Tensor:

@@ -51,7 +51,8 @@ class ShufflingRnn(DrivenSystem):
     cannot be resolved, because no sizes were published for psMNIST: N = 1024, h = 32, l = 5 gives
     50,378 (the preset), N = 1024, h = 36, l = 1 gives 50,258.
 
-    Start: all as torch.nn.Linear.
+    Start: all as torch.nn.Linear. For copying, the published network has an embedding of width h
+    before f_r and σ; there is none here, the inputs enter as the task gives them.
 
     Args:
         input_size: I.

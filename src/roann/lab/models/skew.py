@@ -2,7 +2,10 @@
 
 Note [Only free numbers are stored]: a skew matrix of size N has N(N − 1)/2 free entries. They are
 stored as one vector, so that what an optimiser moves, what a checkpoint holds and what a table
-counts is the same number; public code stores N² and trains half of them.
+counts is the same number; public code stores N² and trains half of them. That is one reason
+not to use `torch.nn.utils.parametrizations.orthogonal` here. The other is the start: with its base,
+W = B exp(A) starts from A = 0, not from the published A; without it, no first W can be assigned.
+The tests check both maps against it.
 """
 
 from __future__ import annotations

@@ -1,21 +1,25 @@
 """The paper's baselines from torch itself: vanilla RNN, LSTM and GRU.
 
-Paper's initialisation: every hidden-to-hidden matrix (one per gate) orthogonal, everything else
-uniform in ±1/√N. Two biases each, as torch has them.
+Note [Two biases]: the cells are torch's, which adds a bias to W_i u and another to W h. For the
+vanilla RNN and the LSTM only their sum matters. Both are trained here, as in the paper's own
+vanilla RNN, so every count is N per gate above a count with one bias.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar, Unpack
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from roann.lab import limits
-from roann.lab.models.base import Demand, Preset, Row, SequenceSystem, Streams
+from roann.lab.models.base import Preset, Row, SequenceSystem
+from roann.lab.models.recurrence import Factory, builder, first_state
+
+Core = TypeVar("Core", bound=nn.RNNBase)
 
 
 @dataclass(frozen=True)
@@ -63,124 +67,206 @@ class VanillaRnnConfig:
         limits.choice("nonlinearity", self.nonlinearity, ("relu", "tanh"))
 
 
-class VanillaRnn(SequenceSystem):
-    """h′ = φ(W h + W_i u + b_i + b_h).  `core` is a `torch.nn.RNN`.
+class TorchSystem(SequenceSystem):
+    """Abstract: a system whose sequences run in a torch layer, `core`, of one level."""
 
-    Jacobian of a step: diag(φ′) W.
+    core: nn.RNNBase
+
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Draw the first values: every gate's W orthogonal, all else U(±1/√N)."""
+        N = self.core.hidden_size
+        bound = 1 / math.sqrt(N)
+        for name, parameter in self.core.named_parameters():
+            if name == "weight_hh_l0":
+                with torch.no_grad():
+                    for gate in parameter.chunk(len(parameter) // N):
+                        nn.init.orthogonal_(gate, generator=generator)
+            else:
+                nn.init.uniform_(parameter, -bound, bound, generator=generator)
+
+    def affine(self, side: Literal["ih", "hh"], x: Tensor) -> Tensor:
+        """The affine map of the input ("ih") or of the state ("hh"), all gates at once."""
+        core = self.core
+        return linear(x, getattr(core, f"weight_{side}_l0"), getattr(core, f"bias_{side}_l0"))
+
+
+class VanillaRnn(TorchSystem):
+    r"""Vanilla RNN, J. L. Elman, `Finding structure in time
+    <https://doi.org/10.1207/s15516709cog1402_1>`_, 1990.
+
+        h' = φ(W h + W_i u + b_i + b_h)
+
+    The Jacobian is D W, with D = diag φ'. φ is the paper's ReLU, or tanh.
+
+    Count: N² + N·I + 2N, and 10N + 10 for a readout: 68,874 at N = 256. The table's 68k, quoted
+    from Chang et al. 2017, fits one bias: 256 numbers fewer, 68,618, with its hundreds cut off. See
+    Note [Two biases].
+
+    Start, as in the paper: W orthogonal, all else U(±1/√N).
+
+    Args:
+        input_size: I.
+        config: see `VanillaRnnConfig`.
+        generator: the source of the first values.
+
+    Example:
+        >>> system = VanillaRnn(1, VanillaRnnConfig(8), dtype=torch.float64)
+        >>> W = system.core.weight_hh_l0
+        >>> bool((W @ W.mT - torch.eye(8)).abs().max() < 1e-13)
+        True
     """
 
+    core: nn.RNN
+
     def __init__(
-        self, input_size: int, config: VanillaRnnConfig, generator: torch.Generator
+        self,
+        input_size: int,
+        config: VanillaRnnConfig,
+        generator: torch.Generator | None = None,
+        **factory: Unpack[Factory],
     ) -> None:
         super().__init__()
-        self.input_size = input_size
-        self.state_size = self.output_size = config.hidden_size
-        self.nonlinearity = config.nonlinearity
-        self.core = nn.RNN(
-            input_size, config.hidden_size, nonlinearity=config.nonlinearity, device="meta"
-        ).to_empty(device="cpu")
-        _draw(self.core, generator)
+        N, phi = config.hidden_size, config.nonlinearity
+        self.input_size, self.state_size, self.output_size = input_size, N, N
+        self.nonlinearity = phi
+        self.core = _placed(nn.RNN(input_size, N, nonlinearity=phi, **_undrawn(factory)), factory)
+        self.reset_parameters(generator)
 
     def forward(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Outputs (T, B, N) and the last state (B, N)."""
-        output, h = self.core(u, None if state is None else state.unsqueeze(0))
+        output, h = self.core(u, first_state(self, u, state).unsqueeze(0))
         return output, h[0]
 
     def step(self, x: Tensor, u: Tensor) -> Tensor:
         """One step."""
-        y = _drive(self.core, "ih", u) + _drive(self.core, "hh", x)
+        y = self.affine("ih", u) + self.affine("hh", x)
         return torch.relu(y) if self.nonlinearity == "relu" else torch.tanh(y)
 
 
-class Lstm(SequenceSystem):
-    """i, f, o = σ(·), g = tanh(·); c′ = f ⊙ c + i ⊙ g; h′ = o ⊙ tanh c′.  The state is (h, c).
+class Lstm(TorchSystem):
+    r"""LSTM, S. Hochreiter and J. Schmidhuber, `Long short-term memory
+    <https://doi.org/10.1162/neco.1997.9.8.1735>`_, 1997; the gate f is of F. A. Gers,
+    J. Schmidhuber and F. Cummins, Learning to forget, 2000.
 
-    `core` is a `torch.nn.LSTM`; its gates stand in the order i, f, g, o.
+        i, f, o = σ(W h + W_i u + b_i + b_h),    g = tanh(W h + W_i u + b_i + b_h)
+        c' = f ⊙ c + i ⊙ g,    h' = o ⊙ tanh c'
+
+    each of i, f, g, o with its own rows of W, W_i, b_i, b_h, in this order. State (h, c), output h.
+    ∂c'/∂c along c alone is diag f: the path on which gradients survive.
+
+    Count: 4N² + 4N·I + 8N, and 10N + 10 for a readout: 267,786 at N = 256. The table's 270k, quoted
+    from Helfrich et al. 2018, is this rounded; with one bias, 1,024 fewer, it is 266,762, which
+    rounds alike. See Note [Two biases].
+
+    Start, as in the paper: the W of each gate orthogonal, all else U(±1/√N), so that no forget
+    bias of 1 is added.
+
+    Args:
+        input_size: I.
+        config: see `LstmConfig`.
+        generator: the source of the first values.
+
+    Example:
+        >>> system = Lstm(1, LstmConfig(8), dtype=torch.float64)
+        >>> gates = system.core.weight_hh_l0.unflatten(0, (4, 8))
+        >>> bool((gates @ gates.mT - torch.eye(8)).abs().max() < 1e-13)
+        True
     """
 
-    def __init__(self, input_size: int, config: LstmConfig, generator: torch.Generator) -> None:
+    core: nn.LSTM
+
+    def __init__(
+        self,
+        input_size: int,
+        config: LstmConfig,
+        generator: torch.Generator | None = None,
+        **factory: Unpack[Factory],
+    ) -> None:
         super().__init__()
-        self.input_size = input_size
-        self.output_size = config.hidden_size
-        self.state_size = 2 * config.hidden_size
-        self.core = nn.LSTM(input_size, config.hidden_size, device="meta").to_empty(device="cpu")
-        _draw(self.core, generator)
+        N = config.hidden_size
+        self.input_size, self.state_size, self.output_size = input_size, 2 * N, N
+        self.core = _placed(nn.LSTM(input_size, N, **_undrawn(factory)), factory)
+        self.reset_parameters(generator)
 
     def forward(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Outputs h (T, B, N) and the last state (B, 2N)."""
-        hx = None
-        if state is not None:
-            h, c = state.chunk(2, dim=-1)
-            hx = (h.unsqueeze(0).contiguous(), c.unsqueeze(0).contiguous())
-        output, (h, c) = self.core(u, hx)
+        h, c = first_state(self, u, state).unsqueeze(0).chunk(2, -1)
+        output, (h, c) = self.core(u, (h.contiguous(), c.contiguous()))
         return output, torch.cat([h[0], c[0]], dim=-1)
 
     def step(self, x: Tensor, u: Tensor) -> Tensor:
         """One step of (h, c)."""
         h, c = x.chunk(2, dim=-1)
-        y = _drive(self.core, "ih", u) + _drive(self.core, "hh", h)
-        i, f, g, o = y.chunk(4, dim=-1)
+        i, f, g, o = (self.affine("ih", u) + self.affine("hh", h)).chunk(4, dim=-1)
         c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
         return torch.cat([torch.sigmoid(o) * torch.tanh(c), c], dim=-1)
 
 
-class Gru(SequenceSystem):
-    """r, z = σ(·); n = tanh(W_in u + b_in + r ⊙ (W_hn h + b_hn)); h′ = (1 − z) ⊙ n + z ⊙ h.
+class Gru(TorchSystem):
+    r"""GRU, K. Cho, B. van Merriënboer, D. Bahdanau and Y. Bengio, `On the properties of neural
+    machine translation: encoder–decoder approaches <https://arxiv.org/abs/1409.1259>`_, 2014.
 
-    `core` is a `torch.nn.GRU`: the gate r acts after the matrix, not before it as in Cho et al.
+        r, z = σ(W h + W_i u + b_i + b_h),    n = tanh(W_i u + b_i + r ⊙ (W h + b_h))
+        h' = (1 − z) ⊙ n + z ⊙ h
+
+    each of r, z, n with its own rows of W, W_i, b_i, b_h, in this order. torch's r acts after the
+    matrix, on W h + b_h; in Cho et al. it acts before, W(r ⊙ h): another function.
+
+    Count: 3N² + 3N·I + 6N, and 10N + 10 for a readout: 201,482 at N = 256. The table's 200k, quoted
+    from Chang et al. 2017, is this rounded; with one bias, 768 fewer, it is 200,714, which rounds
+    alike. See Note [Two biases]; here b_h of n stands inside the gate, so both biases matter.
+
+    Start, as the paper's LSTM: the W of each gate orthogonal, all else U(±1/√N).
+
+    Args:
+        input_size: I.
+        config: see `GruConfig`.
+        generator: the source of the first values.
+
+    Example:
+        >>> system = Gru(1, GruConfig(8), dtype=torch.float64)
+        >>> gates = system.core.weight_hh_l0.unflatten(0, (3, 8))
+        >>> bool((gates @ gates.mT - torch.eye(8)).abs().max() < 1e-13)
+        True
     """
 
-    def __init__(self, input_size: int, config: GruConfig, generator: torch.Generator) -> None:
+    core: nn.GRU
+
+    def __init__(
+        self,
+        input_size: int,
+        config: GruConfig,
+        generator: torch.Generator | None = None,
+        **factory: Unpack[Factory],
+    ) -> None:
         super().__init__()
-        self.input_size = input_size
-        self.state_size = self.output_size = config.hidden_size
-        self.core = nn.GRU(input_size, config.hidden_size, device="meta").to_empty(device="cpu")
-        _draw(self.core, generator)
+        N = config.hidden_size
+        self.input_size, self.state_size, self.output_size = input_size, N, N
+        self.core = _placed(nn.GRU(input_size, N, **_undrawn(factory)), factory)
+        self.reset_parameters(generator)
 
     def forward(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Outputs (T, B, N) and the last state (B, N)."""
-        output, h = self.core(u, None if state is None else state.unsqueeze(0))
+        output, h = self.core(u, first_state(self, u, state).unsqueeze(0))
         return output, h[0]
 
     def step(self, x: Tensor, u: Tensor) -> Tensor:
         """One step."""
-        r_u, z_u, n_u = _drive(self.core, "ih", u).chunk(3, dim=-1)
-        r_h, z_h, n_h = _drive(self.core, "hh", x).chunk(3, dim=-1)
+        r_u, z_u, n_u = self.affine("ih", u).chunk(3, dim=-1)
+        r_h, z_h, n_h = self.affine("hh", x).chunk(3, dim=-1)
         z = torch.sigmoid(z_u + z_h)
         n = torch.tanh(n_u + torch.sigmoid(r_u + r_h) * n_h)
         return (1 - z) * n + z * x
 
 
-def _drive(core: nn.RNNBase, side: str, x: Tensor) -> Tensor:
-    """The affine part of the input ("ih") or of the state ("hh"), all gates at once."""
-    return linear(x, getattr(core, f"weight_{side}_l0"), getattr(core, f"bias_{side}_l0"))
+def _undrawn(factory: Factory) -> Factory:
+    """The factory on the meta device: there torch's own first values draw no random numbers."""
+    return {"device": "meta", "dtype": factory.get("dtype")}
 
 
-def _draw(core: nn.RNNBase, generator: torch.Generator) -> None:
-    N = core.hidden_size
-    bound = 1 / math.sqrt(N)
-    for name, parameter in core.named_parameters():
-        if name == "weight_hh_l0":
-            with torch.no_grad():
-                for gate in parameter.chunk(len(parameter) // N):
-                    nn.init.orthogonal_(gate, generator=generator)
-        else:
-            nn.init.uniform_(parameter, -bound, bound, generator=generator)
-
-
-def vanilla_rnn(config: VanillaRnnConfig, demand: Demand, streams: Streams) -> VanillaRnn:
-    """A vanilla RNN for a task."""
-    return VanillaRnn(demand.input_size, config, streams("weights"))
-
-
-def lstm(config: LstmConfig, demand: Demand, streams: Streams) -> Lstm:
-    """An LSTM for a task."""
-    return Lstm(demand.input_size, config, streams("weights"))
-
-
-def gru(config: GruConfig, demand: Demand, streams: Streams) -> Gru:
-    """A GRU for a task."""
-    return Gru(demand.input_size, config, streams("weights"))
+def _placed(core: Core, factory: Factory) -> Core:
+    """The layer on its own device, uninitialised."""
+    return core.to_empty(device=factory.get("device") or torch.get_default_device())
 
 
 _VANILLA: dict[str, str | float] = {"optimizer": "adam", "lr": 1e-4}
@@ -189,21 +275,20 @@ _LSTM: dict[str, str | float] = {"optimizer": "adam", "lr": 5e-3}
 VANILLA_RNN = Row(
     "sequence",
     VanillaRnnConfig,
-    vanilla_rnn,
+    builder(VanillaRnn),
     VanillaRnnConfig(5),
     {
         "copying": Preset(
             "copying", VanillaRnnConfig(190), settings=_VANILLA | {"batch_size": 128}
         ),
         "adding": Preset("adding", VanillaRnnConfig(128), settings=_VANILLA | {"batch_size": 50}),
-        # The Table's ≈ 68k counts one bias; torch has 256 numbers more.
         "psmnist": Preset("psmnist", VanillaRnnConfig(256), 68_874),
     },
 )
 LSTM = Row(
     "sequence",
     LstmConfig,
-    lstm,
+    builder(Lstm),
     LstmConfig(4),
     {
         "copying": Preset("copying", LstmConfig(190), settings=_LSTM | {"batch_size": 128}),
@@ -214,7 +299,7 @@ LSTM = Row(
 GRU = Row(
     "sequence",
     GruConfig,
-    gru,
+    builder(Gru),
     GruConfig(4),
     {"psmnist": Preset("psmnist", GruConfig(256), 201_482)},
 )
