@@ -80,11 +80,15 @@ def test_hostile_labels_are_drawn_as_text(name: str):
     assert len(shown) <= 50
 
 
-def test_save_writes_svg_and_png_and_names_what_it_cannot(tmp_path: Path):
+def test_save_writes_what_the_suffix_says_and_names_what_it_cannot(tmp_path: Path):
     figure = learning_curves({"a": SEEDS}, ylabel="y")
     assert save(figure, tmp_path / "a.svg").read_bytes() == svg_bytes(figure)
     assert save(figure, tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(ValueError, match=r"path must end in \.svg or \.png, got 'a\.bmp'"):
+    first = save(figure, tmp_path / "a.pdf").read_bytes()
+    assert first.startswith(b"%PDF")
+    assert save(figure, tmp_path / "a.pdf").read_bytes() == first
+    assert b"Date" not in first
+    with pytest.raises(ValueError, match=r"path must end in \.svg, \.png or \.pdf, got 'a\.bmp'"):
         save(figure, tmp_path / "a.bmp")
 
 

@@ -1,7 +1,7 @@
 """Instruments that show whether gradients survive: bounds, Jacobians, spectra, gradients, verdicts.
 
-Anything that can ``step(x, u)`` can be diagnosed. Nothing here changes a model, draws from a global
-random generator, or keeps state.
+Anything that can ``step(x, u)`` can be diagnosed, and any list of layers. Nothing here changes a
+model, draws from a global random generator, or keeps state.
 """
 
 from roann.diagnostics.bounds import Bounds, Interval, bounds_of, roa_bounds, spectral_norm

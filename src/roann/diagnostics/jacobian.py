@@ -56,7 +56,8 @@ def trajectory(model: Any, inputs: Tensor, hx: Any = None, *, layer: int = 0) ->
 
     Args:
         model: `RoaRNN`, `RoaRNNCell`, `RoaFNN`, `RoaLayer`, `torch.nn`'s RNN, GRU, LSTM and their
-            cells, or any object with step(x, u).
+            cells, any object with step(x, u), or the layers of any feed-forward network: a list of
+            functions from (…, N_k) to (…, N_{k+1}), of whatever widths, safe under `torch.func`.
         inputs: what the model is given.
         hx: the first state in the model's own form; zero, or its `initial_state`, if not given.
         layer: which recurrence of a model of several, counted as in h_n.

@@ -107,12 +107,12 @@ class RoaMap:
 class FunctionJacobian:
     """The Jacobian at x of any function that acts row by row, by `torch.func`."""
 
-    function: Callable[[Tensor, Tensor], Tensor]
+    function: Callable[..., Tensor]
     x: Tensor
-    u: Tensor
+    u: Tensor | None
 
     def _at(self, x: Tensor) -> Tensor:
-        return self.function(x, self.u)
+        return _called(self.function, x, self.u)
 
     def apply(self, v: Tensor) -> Tensor:
         """J v, by forward mode."""
@@ -126,27 +126,31 @@ class FunctionJacobian:
 
     def to_dense(self) -> Tensor:
         """J, row by row of the batch."""
-        rows: Callable[[Tensor, Tensor], Tensor] = jacrev(self.function)
+        rows: Callable[..., Tensor] = jacrev(self.function)
         for _ in range(self.x.dim() - 1):
             rows = vmap(rows)
-        return rows(self.x, self.u).detach()
+        return _called(rows, self.x, self.u).detach()
 
     def row(self, index: tuple[int, ...]) -> FunctionJacobian:
         """The Jacobian of one row of the batch."""
-        return replace(self, x=self.x[index], u=self.u[index])
+        return replace(self, x=self.x[index], u=None if self.u is None else self.u[index])
 
 
 @dataclass(frozen=True)
 class FunctionMap:
-    """x′ = function(x, u) for one input u."""
+    """x′ = function(x, u) for one input u, or function(x) where there is none."""
 
-    function: Callable[[Tensor, Tensor], Tensor]
-    u: Tensor
+    function: Callable[..., Tensor]
+    u: Tensor | None = None
 
     def __call__(self, x: Tensor) -> Tensor:
         """x′."""
-        return self.function(x, self.u)
+        return _called(self.function, x, self.u)
 
     def jacobian(self, x: Tensor) -> FunctionJacobian:
         """By `torch.func`."""
         return FunctionJacobian(self.function, x, self.u)
+
+
+def _called(function: Callable[..., Tensor], x: Tensor, u: Tensor | None) -> Tensor:
+    return function(x) if u is None else function(x, u)

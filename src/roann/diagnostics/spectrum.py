@@ -22,6 +22,20 @@ floating point format. Three facts make them computable all the same.
 All is done in float64 on the CPU. The result is exact for some factors J_k + E_k with
 ‖E_k‖ of the order of eps·‖J_k‖; a singular factor therefore shows as a value of the order of
 eps (or exactly zero, log −∞), not as an error.
+
+Note [Singular values that are exactly zero]
+--------------------------------------------
+A delay line forgets: the product of its Jacobians is nilpotent, and its singular values are 0.
+
+* *Rounding ends.* Where the rank has been lost, more rows of U are left than its space has room
+  for. Jacobi subtracts from such a row all there is, and what remains, eps of its length, is
+  rounding that again points along the others: it shrinks by eps for ever and never becomes
+  orthogonal. So a row below N·eps of the largest length it ever had is set to zero. Its own
+  rounding was as large, so this is no error that was not there before.
+* *Zeros are counted.* Before that, each factor leaves rounding of the order of eps in place of the
+  zero. What does not depend on rounding is the pattern: of a chain, only so many coordinates carry
+  anything from x_0 to x_k, and the rank cannot exceed their number at any k (`_Flow`). All
+  singular values beyond it are exactly zero, and said to be.
 """
 
 from __future__ import annotations
@@ -66,7 +80,8 @@ def log_singular_values(jacobians: Iterable[Tensor], every: int = 1) -> Tensor:
     Reference: the singular values of Theorem III.1; Note [Every singular value of a long product].
     """
     first: Tensor | None = None
-    for Q, R in _factorised(jacobians, every):
+    flow = _Flow()
+    for Q, R in _factorised(flow.watched(jacobians), every):
         if first is None:
             first = R
             U = torch.eye(R.shape[-1], dtype=torch.float64).expand(*R.shape[:-2], -1, -1)
@@ -78,7 +93,8 @@ def log_singular_values(jacobians: Iterable[Tensor], every: int = 1) -> Tensor:
     logs = _jacobi(U, s)
     count = min(first.shape[-1], last.shape[-2])
     zeros = logs.new_full((*logs.shape[:-1], count - logs.shape[-1]), -math.inf)
-    return torch.cat([logs, zeros], -1)
+    beyond = torch.arange(count) >= flow.rank.unsqueeze(-1)
+    return torch.cat([logs, zeros], -1).masked_fill(beyond, -math.inf)
 
 
 def lyapunov_exponents(jacobians: Iterable[Tensor], every: int = 1) -> Tensor:
@@ -195,9 +211,9 @@ def _extremes_of_chain(
     start = v = random_unit(min(len(first), len(last)), first)
     for _ in range(3):  # a few power steps tell the scale of the product
         w, scale = _pushed(chain, v, wide)
+        if scale == -math.inf:
+            return (scale, scale), (0.0, 0.0)
         v, _ = _pushed(chain, w, not wide)
-    if scale == -math.inf:
-        return (scale, scale), (0.0, 0.0)
 
     def scaled(x: Tensor, transpose: bool) -> Tensor:
         unit, log = _pushed(chain, x, transpose)
@@ -267,6 +283,31 @@ def _times(R: Tensor, U: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
     return unit, safe + length.log()
 
 
+class _Flow:
+    """An upper bound on the rank of a product, from the zeros of its factors alone.
+
+    Attributes:
+        live: which coordinates of x_k depend on x_0.
+        rank: how many coordinates carry anything, where the chain so far is narrowest.
+    """
+
+    live: Tensor
+    rank: Tensor
+
+    def watched(self, jacobians: Iterable[Tensor]) -> Iterator[Tensor]:
+        """The same factors, counted as they go by."""
+        for k, J in enumerate(jacobians):
+            passes = (J.detach() != 0).cpu()
+            if k == 0:
+                self.live = torch.ones(J.shape[:-2] + J.shape[-1:], dtype=torch.bool)
+                self.rank = self.live.sum(-1)
+            passes &= self.live.unsqueeze(-2)
+            self.live = passes.any(-1)
+            narrowest = torch.minimum(passes.any(-2).sum(-1), self.live.sum(-1))
+            self.rank = torch.minimum(self.rank, narrowest)
+            yield J
+
+
 def _rounds(p: int) -> Iterator[tuple[Tensor, Tensor]]:
     """The p − 1 rounds of a tournament: every pair of p (even) players meets once."""
     players = list(range(p))
@@ -297,13 +338,20 @@ def _jacobi(U: Tensor, s: Tensor) -> Tensor:
         s = torch.cat([s, s.new_full((*s.shape[:-1], 1), -math.inf)], -1)
     tolerance = EPS * U.shape[-1]
     tournament = list(_rounds(s.shape[-1]))
+    most = s  # the largest length each row ever had
     for _ in range(SWEEPS):
         s, order = s.sort(dim=-1, descending=True)
-        U = U.gather(-2, order.unsqueeze(-1).expand_as(U))
+        U, most = U.gather(-2, order.unsqueeze(-1).expand_as(U)), most.gather(-1, order)
         worst = 0.0
         for i, j in tournament:
             U, s, cosine = _rotate(U, s, i, j)
             worst = max(worst, cosine)
+            most = torch.maximum(most, s)
+            # Only rounding is left of such a row: Note [Singular values that are exactly zero].
+            lost = s < most + math.log(tolerance)
+            if bool(lost.any()):
+                s, most = s.masked_fill(lost, -math.inf), most.masked_fill(lost, -math.inf)
+                U = U.masked_fill(lost.unsqueeze(-1), 0.0)
         if worst <= tolerance:
             return s.sort(dim=-1, descending=True).values[..., :rows]
     raise RuntimeError(f"one-sided Jacobi did not converge in {SWEEPS} sweeps")

@@ -102,7 +102,11 @@ def follow(maps: Sequence[Map], x0: Tensor) -> list[Tensor]:
 
 
 def feed_forward(model: object) -> list[Map] | None:
-    """The maps of a feed-forward model of ours, or None if it is none."""
+    """The maps of a feed-forward model, ours or a list of functions; None if it is neither."""
+    if isinstance(model, list | tuple):
+        if not model or not all(map(callable, model)):
+            _checks.fail("model", "at least one function, and only functions, in a list", model)
+        return [FunctionMap(layer) for layer in model]
     if isinstance(model, RoaLayer):
         alpha = torch.as_tensor(model.alpha, dtype=model.weight.dtype)
         phi = ACTIVATIONS[model.nonlinearity]
@@ -141,7 +145,8 @@ def recurrence(model: object) -> Recurrence:
         return Recurrence((_function_cell(size, model.step, read),), 1, False, like)
     return _checks.fail(
         "model",
-        "RoaRNN, RoaFNN, their cells, torch.nn's RNN, GRU, LSTM or an object with step(x, u)",
+        "RoaRNN, RoaFNN, their cells, torch.nn's RNN, GRU, LSTM, a list of functions or an object "
+        "with step(x, u)",
         type(model).__name__,
         error=TypeError,
     )

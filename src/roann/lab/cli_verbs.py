@@ -10,6 +10,7 @@ from typing import Any
 from roann.lab import checkpoint, cli, run, sweep
 from roann.lab.config import ConfigError, Experiment, parse, read_tables, to_toml
 from roann.lab.data import DataError
+from roann.lab.models import MODELS
 from roann.lab.models.base import count_parameters
 from roann.lab.progress import printable, watcher
 from roann.lab.records import plain
@@ -105,6 +106,8 @@ def _sweep(verb: cli.Sweep, experiment: Experiment) -> int:
 def _probe(verb: cli.Probe) -> int:
     from roann.lab.probe import probe
 
+    if verb.figure is not None:
+        _check_figure(verb.figure)  # before the work
     experiment = parse(read_tables(verb.directory / run.CONFIG))
     run.set_up(experiment.train.threads, experiment.train.seed)
     task, model = run.build(experiment)
@@ -117,8 +120,32 @@ def _probe(verb: cli.Probe) -> int:
         raise checkpoint.CheckpointError(f"{places}: there is no checkpoint that verifies.")
     checkpoint.unpack(found.tensors, model, None)
     measured = {"step": found.step} | probe(task, model, experiment.train.seed)
-    _say(verb, measured, "\n".join(_probe_lines(measured)))
+    lines = _probe_lines(measured)
+    if verb.figure is not None:
+        _draw_probe(experiment, measured, verb.figure)
+        lines.append(f"figure: {verb.figure}")
+        measured["figure"] = str(verb.figure)
+    _say(verb, measured, "\n".join(lines))
     return cli.OK
+
+
+def _check_figure(file: Path) -> None:
+    from roann.lab.figures import SUFFIXES, SUFFIXES_TEXT
+
+    if file.suffix not in SUFFIXES:
+        raise ConfigError(f"--figure must end in {SUFFIXES_TEXT}, got {file.name!r}.")
+
+
+def _draw_probe(experiment: Experiment, found: dict[str, Any], file: Path) -> None:
+    from roann.lab.figures import probed, save
+
+    if not {"sigma", "sigma_max", "gradient_by_step"} & found.keys():
+        raise checkpoint.CheckpointError(
+            f"{file}: nothing to draw, the model at step {found['step']} cannot be measured."
+        )
+    deep = MODELS[experiment.model_name].kind == "depth"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    save(probed(experiment.model_name, plain(found), deep=deep), file)
 
 
 def _probe_lines(found: dict[str, Any]) -> list[str]:
@@ -127,6 +154,9 @@ def _probe_lines(found: dict[str, Any]) -> list[str]:
         over = f" over {found['maps']} maps" if "maps" in found else ""
         low, high = found["sigma"][-1], found["sigma"][0]
         lines.append(f"log singular values{over}: {low:.4g} to {high:.4g}")
+    if "sigma_max" in found:
+        over = f" over {found['maps']} maps"
+        lines.append(f"largest log singular value{over}: {found['sigma_max']:.4g}")
     if "gradient_by_step" in found:
         first, last = found["gradient_by_step"][0], found["gradient_by_step"][-1]
         lines.append(f"gradient norm: {first:.4g} at the first state, {last:.4g} at the last")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import logging
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -36,12 +37,16 @@ POINTS = 512  # of the gradient along time that are kept
 COLUMNS, ROWS = 61, 43  # of a decision surface
 _log = logging.getLogger(__name__)
 
+Chain = nn.Module | list[Callable[[Tensor], Tensor]]
+"""A layer of ours, a system that steps, or the layers of another deep network."""
+
 
 def probe(task: Task, model: Model, seed: int) -> dict[str, Any]:
     """Measure the Jacobians of a model on one batch of a task.
 
     Returns:
-        ``maps``: M, how many the state goes through; ``sigma``: natural logarithms of the singular
+        ``maps``: M, how many the state goes through: steps, or layers of a deep network, whose
+        x_0 is the input and x_M the output; ``sigma``: natural logarithms of the singular
         values of ∂x_M/∂x_0, or ``sigma_max``: that of the largest, of a huge state;
         ``eigenvalues``: [real, imaginary] of the last step's Jacobian;
         ``gradient_by_step`` with ``gradient_at``: the norm of ∂ℓ/∂x_k and its k, for the loss ℓ at
@@ -71,17 +76,21 @@ def probe(task: Task, model: Model, seed: int) -> dict[str, Any]:
     return found
 
 
-def _chain(model: Model) -> nn.Module | None:
-    """What diagnostics can follow step by step; None for a depth model they do not know.
+def _chain(model: Model) -> Chain:
+    """What diagnostics can follow step by step, or layer by layer.
 
     Our layers are preferred to what wraps them: their Jacobians have a closed form.
     """
     ours = next((m for m in model.modules() if isinstance(m, RoaRNN | RoaFNN)), None)
-    return ours or (model.system if isinstance(model, SequenceModel) else None)
+    if ours is not None:
+        return ours
+    if isinstance(model, SequenceModel):
+        return model.system
+    return model.chain()
 
 
 def _norms(
-    task: Task, model: Model, chain: nn.Module | None, inputs: Tensor, targets: Tensor
+    task: Task, model: Model, chain: Chain, inputs: Tensor, targets: Tensor
 ) -> dict[str, Any]:
     layer = roa(chain)
     if layer is None:
@@ -103,13 +112,10 @@ def _norms(
 
 
 def _spectrum(
-    task: Task, model: Model, chain: nn.Module | None, inputs: Tensor, targets: Tensor
+    task: Task, model: Model, chain: Chain, inputs: Tensor, targets: Tensor
 ) -> dict[str, Any]:
-    if chain is None:
-        J = torch.func.jacrev(model)(inputs[:1])[0, :, 0].detach()
-        return {"sigma": _rounded(log_singular_values([J]))}
     path = trajectory(chain, inputs[:, 0] if inputs.dim() == 3 else inputs[0])
-    n = path.states[0].shape[-1]
+    n = max(x.shape[-1] for x in path.states)
     if n > LARGEST:
         largest = float(extreme_log_singular_values(path, 10)[0][0])
         return {"maps": len(path), "sigma_max": largest}
@@ -127,11 +133,8 @@ def _eigenvalues(path: Trajectory) -> dict[str, Any]:
 
 
 def _gradients(
-    task: Task, model: Model, chain: nn.Module | None, inputs: Tensor, targets: Tensor
+    task: Task, model: Model, chain: Chain, inputs: Tensor, targets: Tensor
 ) -> dict[str, Any]:
-    if chain is None:
-        return {}
-
     def loss(output: Tensor) -> Tensor:
         if not isinstance(model, SequenceModel):
             return task.loss(output, targets)
@@ -146,7 +149,7 @@ def _gradients(
 
 
 def _surface(
-    task: Task, model: Model, chain: nn.Module | None, inputs: Tensor, targets: Tensor
+    task: Task, model: Model, chain: Chain, inputs: Tensor, targets: Tensor
 ) -> dict[str, Any]:
     if task.readout != "none" or task.input_size != 2:
         return {}

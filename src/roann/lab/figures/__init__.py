@@ -21,14 +21,22 @@ from roann.lab.figures.curves import (
     median_curve,
     thinned,
 )
-from roann.lab.figures.overview import overview
-from roann.lab.figures.spectra import Cloud, eigenvalues, gradient_along_time, singular_values
-from roann.lab.figures.style import looks, save, svg_bytes
+from roann.lab.figures.overview import overview, probed
+from roann.lab.figures.spectra import (
+    Cloud,
+    cloud_of,
+    eigenvalues,
+    gradient_along_time,
+    singular_values,
+)
+from roann.lab.figures.style import SUFFIXES, SUFFIXES_TEXT, looks, save, svg_bytes
 from roann.lab.figures.surfaces import Surface, decision_surfaces, digit_sequence
 from roann.lab.figures.svg import inline_svg
 from roann.lab.figures.text import label_text, number_text
 
 __all__ = [
+    "SUFFIXES",
+    "SUFFIXES_TEXT",
     "Cloud",
     "Curve",
     "Panel",
@@ -38,6 +46,7 @@ __all__ = [
     "ablation_panels",
     "bench_ratios",
     "best_point",
+    "cloud_of",
     "curve_of",
     "decision_surfaces",
     "digit_sequence",
@@ -50,6 +59,7 @@ __all__ = [
     "median_curve",
     "number_text",
     "overview",
+    "probed",
     "psmnist_accuracy",
     "save",
     "score_against_rho",

@@ -1,14 +1,16 @@
-"""Learning and gradient flow side by side: the one picture that says why."""
+"""Two pictures side by side: learning and gradient flow, spectrum and gradient flow."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FixedLocator, MaxNLocator
 
 from roann.lab.figures.curves import Better, Curve, draw_curves, draw_trivial
-from roann.lab.figures.spectra import draw_gradients
+from roann.lab.figures.spectra import cloud_of, draw_gradients, draw_singular_values
 from roann.lab.figures.style import drawn, legend, panels, percent_axis
 from roann.lab.figures.text import label_text
 
@@ -48,4 +50,37 @@ def overview(
     draw_gradients(right, gradients, times=times)
     right.set_title("Gradient along time, before training")
     legend(right)
+    return figure
+
+
+@drawn
+def probed(label: str, record: Mapping[str, Any], *, deep: bool = False) -> Figure:
+    """What one probe saw: singular values on the left, gradient norms on the right.
+
+    Args:
+        label: name of the model.
+        record: what `roann.lab.probe` returns, and the ``step`` it was taken at.
+        deep: the states are those of layers, not of time steps.
+
+    Returns:
+        the figure, of one panel if only one was measured.
+    """
+    cloud = cloud_of(record, record["step"])
+    norms = [math.nan if n is None else float(n) for n in record.get("gradient_by_step", ())]
+    if cloud is None and not norms:
+        raise ValueError("record must hold singular values or gradients, got neither.")
+    figure, grid = panels((cloud is not None) + bool(norms), width=4.6, height=3.4)
+    if cloud is not None:
+        draw_singular_values(grid[0], {label: [cloud]}, xlabel="training step", xlog=False)
+        maps = f" over {record['maps']} {'layers' if deep else 'steps'}" if "maps" in record else ""
+        grid[0].set_title(f"Singular values{maps}")
+        grid[0].xaxis.set_major_locator(FixedLocator([cloud.x]))
+        # Dashes reach from side to side: within the axes it would hide some.
+        legend(grid[0], loc="upper center", bbox_to_anchor=(0.5, -0.18), frameon=False)
+    if norms:
+        times = {label: record["gradient_at"]}
+        xlabel = "layer" if deep else "time step t"
+        draw_gradients(grid[-1], {label: norms}, times=times, xlabel=xlabel)
+        grid[-1].set_title(f"Gradient along {'depth' if deep else 'time'}")
+        legend(grid[-1])
     return figure

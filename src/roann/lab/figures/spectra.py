@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -27,6 +28,8 @@ from roann.lab.figures.style import (
 )
 from roann.lab.figures.text import label_text
 
+Span = Callable[[float], tuple[float, float, float]]
+
 _WIDE = 30.0
 """|ln σ| beyond this needs a symmetric logarithmic axis to show the roa networks at all."""
 _FEW_ARMS = 3  # whose intervals have a line each in the legend
@@ -42,6 +45,7 @@ class Cloud(NamedTuple):
         lower: ln of the interval's lower end; None where nothing is claimed.
         upper: ln of the interval's upper end; None where nothing is claimed.
         vacuous: the interval holds but says nothing.
+        largest_only: `log_sigma` holds the largest one alone, the others were not measured.
     """
 
     x: float
@@ -49,6 +53,26 @@ class Cloud(NamedTuple):
     lower: float | None = None
     upper: float | None = None
     vacuous: bool = False
+    largest_only: bool = False
+
+
+def cloud_of(record: Mapping[str, Any], x: float) -> Cloud | None:
+    """What a probe saw, at `x`; None if it has no singular value."""
+    largest_only = "sigma" not in record and "sigma_max" in record
+    values = [record["sigma_max"]] if largest_only else record.get("sigma")
+    if not values:
+        return None
+    bound = record.get("bound") or {}
+    lower, upper = bound.get("lower"), bound.get("upper")
+    return Cloud(
+        x,
+        # JSON has no −∞: a null is the logarithm of a singular value that is exactly 0.
+        [-math.inf if s is None else float(s) for s in values],
+        None if lower is None else float(lower),
+        None if upper is None else float(upper),
+        bool(bound.get("vacuous", False)),
+        largest_only,
+    )
 
 
 @drawn
@@ -63,9 +87,20 @@ def singular_values(
 
     The interval is filled where it says something, and only outlined where it is vacuous. Around
     ln σ = 0, where gradients neither vanish nor explode, the axis is linear; if any value is far
-    away it is logarithmic beyond ±1.
+    away it is logarithmic beyond ±1. Where only the largest value was measured it is a marker.
     """
     figure, axes = one_axes()
+    draw_singular_values(axes, arms, xlabel=xlabel, xlog=xlog)
+    if title:
+        axes.set_title(label_text(title))
+    legend_below(axes)  # clouds and intervals fill the axes
+    return figure
+
+
+def draw_singular_values(
+    axes: Axes, arms: Mapping[str, Sequence[Cloud]], *, xlabel: str, xlog: bool
+) -> None:
+    """Draw the clouds of `singular_values` into axes."""
     axes.axhline(0.0, color=INK, linewidth=0.9, zorder=1)
     styles = looks(arms)
     every = sorted({cloud.x for clouds in arms.values() for cloud in clouds})
@@ -75,8 +110,9 @@ def singular_values(
         ordered = sorted(clouds, key=lambda cloud: cloud.x)
         # Of many arms an interval has its arm's colour, but not a line in the legend for each.
         owner = f"{label_text(label)}: " if len(arms) <= _FEW_ARMS else ""
-        _draw_interval(axes, owner, ordered, styles[label])
-        _draw_clouds(axes, label, ordered, styles[label], None if xlog else step, aside)
+        span = partial(_span, step=None if xlog else step, aside=aside)
+        _draw_interval(axes, owner, ordered, styles[label], span)
+        _draw_clouds(axes, label, ordered, styles[label], span)
     if xlog:
         log_axis(axes, "x")
     if any(abs(s) > _WIDE for clouds in arms.values() for c in clouds for s in _heights(c)):
@@ -84,10 +120,6 @@ def singular_values(
         axes.yaxis.set_major_formatter(FuncFormatter(tick))
     axes.set_xlabel(xlabel)
     axes.set_ylabel("ln σ of the Jacobian")
-    if title:
-        axes.set_title(label_text(title))
-    legend_below(axes)  # clouds and intervals fill the axes
-    return figure
 
 
 def _finite(cloud: Cloud) -> list[float]:
@@ -100,10 +132,25 @@ def _heights(cloud: Cloud) -> list[float]:
     return _finite(cloud) + ends
 
 
-def _draw_interval(axes: Axes, owner: str, clouds: Sequence[Cloud], look: Look) -> None:
+def _span(x: float, step: float | None, aside: float) -> tuple[float, float, float]:
+    """Where the dashes of a cloud at `x` begin, have their middle and end.
+
+    Arms stand beside each other, `aside` places from the middle; `step` is the distance of two
+    clouds on a linear axis, None on a logarithmic one.
+    """
+    if step is None:
+        center = x * 1.14**aside
+        return center / 1.06, center, center * 1.06
+    center = x + 0.16 * step * aside
+    return center - 0.07 * step, center, center + 0.07 * step
+
+
+def _draw_interval(axes: Axes, owner: str, clouds: Sequence[Cloud], look: Look, span: Span) -> None:
     bounded = [c for c in clouds if c.upper is not None and math.isfinite(c.upper)]
     if not bounded:
         return
+    if len(bounded) == 1:  # a single place has no width that could be filled
+        bounded = [bounded[0]._replace(x=end) for end in span(bounded[0].x)[::2]]
     xs = [c.x for c in bounded]
     upper = [float(c.upper) for c in bounded if c.upper is not None]
     # Where nothing is claimed from below there is no lower end to draw, and nothing to fill.
@@ -125,34 +172,42 @@ def _draw_interval(axes: Axes, owner: str, clouds: Sequence[Cloud], look: Look) 
         )  # fmt: skip
 
 
-def _draw_clouds(
-    axes: Axes,
-    label: str,
-    clouds: Sequence[Cloud],
-    look: Look,
-    step: float | None,
-    aside: float,
-) -> None:
-    """All dashes of an arm as one path: thousands of singular values stay a small file.
-
-    Arms stand beside each other, `aside` places from the middle; `step` is the distance of two
-    clouds on a linear axis, None on a logarithmic one.
-    """
+def _draw_clouds(axes: Axes, label: str, clouds: Sequence[Cloud], look: Look, span: Span) -> None:
+    """All dashes of an arm as one path: thousands of singular values stay a small file."""
     xs: list[float] = []
     ys: list[float] = []
     for cloud in clouds:
-        if step is None:
-            center = cloud.x * 1.14**aside
-            left, right = center / 1.06, center * 1.06
-        else:
-            center = cloud.x + 0.16 * step * aside
-            left, right = center - 0.07 * step, center + 0.07 * step
-        for value in _finite(cloud):
+        left, _, right = span(cloud.x)
+        for value in [] if cloud.largest_only else _finite(cloud):
             xs += [left, right, math.nan]
             ys += [value, value, math.nan]
-    zeros = sum(s == -math.inf for cloud in clouds for s in cloud.log_sigma)
-    name = label_text(label) + (f" ({zeros} more are 0)" if zeros else "")
-    axes.plot(xs, ys, color=look.color, linewidth=0.9, label=name, zorder=3)
+    whole = [cloud for cloud in clouds if not cloud.largest_only]
+    largest = [cloud for cloud in clouds if cloud.largest_only]
+    if whole:
+        name = label_text(label) + _zeros_text(whole)
+        axes.plot(xs, ys, color=look.color, linewidth=0.9, label=name, zorder=3)
+    if largest:
+        points = [(span(cloud.x)[1], s) for cloud in largest for s in _finite(cloud)]
+        axes.plot(
+            [x for x, _ in points], [s for _, s in points], color=look.color, linestyle="none",
+            marker=look.marker, markersize=4.5, zorder=3,
+            label=f"{label_text(label)}, largest only{_zeros_text(largest)}",
+        )  # fmt: skip
+    feet = [span(cloud.x)[1] for cloud in clouds if not _finite(cloud)]
+    if feet:  # what is 0 as a whole is on no logarithmic axis: an arrow at its foot points there
+        axes.plot(
+            feet, [0.03] * len(feet), transform=axes.get_xaxis_transform(), color=look.color,
+            linestyle="none", marker="v", markersize=6, zorder=3,
+        )  # fmt: skip
+
+
+def _zeros_text(clouds: Sequence[Cloud]) -> str:
+    """How many values are exactly zero, and so cannot be drawn."""
+    values = [s for cloud in clouds for s in cloud.log_sigma]
+    zeros = sum(s == -math.inf for s in values)
+    if not zeros:
+        return ""
+    return " (all are 0)" if zeros == len(values) else f" ({zeros} more are 0)"
 
 
 @drawn
@@ -241,6 +296,8 @@ def draw_gradients(
         at = list(times[label]) if times and label in times else list(range(1, len(norms) + 1))
         shown = [(t, n) for t, n in zip(at, norms, strict=True) if n > 0 and math.isfinite(n)]
         zeros = sum(1 for n in norms if n == 0)
+        if zeros:  # the axis shows where they are, too
+            axes.update_datalim([(at[0], 1.0), (at[-1], 1.0)], updatey=False)
         name = label_text(label) + (f" (0 at {zeros} of {len(norms)})" if zeros else "")
         look = styles[label]
         axes.plot(

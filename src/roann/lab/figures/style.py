@@ -53,6 +53,13 @@ OKABE_ITO = {
 }
 
 
+SUFFIXES = (".svg", ".png", ".pdf")
+"""Of files that `save` can write."""
+SUFFIXES_TEXT = ".svg, .png or .pdf"
+# What matplotlib would write of itself and of the hour: without, equal data are equal bytes.
+_DATED = {".png": ("Software",), ".pdf": ("CreationDate", "Creator", "Producer")}
+
+
 class Look(NamedTuple):
     """How one arm is drawn."""
 
@@ -262,13 +269,13 @@ def svg_bytes(figure: Figure) -> bytes:
 
 
 def save(figure: Figure, path: Path) -> Path:
-    """Write the figure to `path`, as SVG or PNG by its suffix."""
+    """Write the figure to `path`, as SVG, PNG or PDF by its suffix."""
+    if path.suffix not in SUFFIXES:
+        raise ValueError(f"path must end in {SUFFIXES_TEXT}, got {path.name!r}.")
     if path.suffix == ".svg":
         path.write_bytes(svg_bytes(figure))
-    elif path.suffix == ".png":
-        nothing: Any = {"Software": None}
-        with _house_style():
-            figure.savefig(path, format="png", dpi=160, metadata=nothing)
-    else:
-        raise ValueError(f"path must end in .svg or .png, got {path.name!r}.")
+        return path
+    nothing: Any = dict.fromkeys(_DATED[path.suffix])
+    with _house_style():
+        figure.savefig(path, format=path.suffix[1:], dpi=160, metadata=nothing)
     return path

@@ -99,6 +99,10 @@ class Model(nn.Module, ABC):
     def forward(self, inputs: Tensor) -> Tensor:
         """From the inputs of a `Batch` to predictions (T, B, O) or (B, O)."""
 
+    def chain(self) -> list[Callable[[Tensor], Tensor]]:
+        """What inputs go through one after the other, each safe under torch.func."""
+        return [self]
+
     def penalty(self) -> Tensor | None:
         """A term to add to the loss, or None."""
         return None

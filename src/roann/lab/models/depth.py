@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
+from functools import partial
 from typing import Unpack
 
 from torch import Tensor
@@ -45,6 +46,12 @@ class DeepModel(Model):
     def equation(self, x: Tensor, W: Tensor, b: Tensor) -> Tensor:
         """One layer, from x (…, N) to (…, N)."""
 
+    def chain(self) -> list[Callable[[Tensor], Tensor]]:
+        """The map in, every layer, and the map out."""
+        into = [partial(self._affine, self.W_in, self.b_in)] if self.enters else []
+        layers = [partial(self.layer, k=k) for k in range(self.depth)]
+        return [*into, *layers, partial(self._affine, self.W_out, self.b_out)]
+
     def layer(self, x: Tensor, k: int) -> Tensor:
         """From x (…, N) to the output (…, N) of layer k; safe under torch.func."""
         return self.equation(x, self.W[k], self.b[k])
@@ -57,5 +64,8 @@ class DeepModel(Model):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """From (B, I) to (B, O)."""
-        x = self.phi(inputs @ self.W_in.mT + self.b_in) if self.enters else inputs
-        return self.phi(self.trunk(x) @ self.W_out.mT + self.b_out)
+        x = self._affine(self.W_in, self.b_in, inputs) if self.enters else inputs
+        return self._affine(self.W_out, self.b_out, self.trunk(x))
+
+    def _affine(self, W: Tensor, b: Tensor, x: Tensor) -> Tensor:
+        return self.phi(x @ W.mT + b)

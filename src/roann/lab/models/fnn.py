@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Literal
 
@@ -58,9 +60,16 @@ class Fnn(Model):
     def forward(self, inputs: Tensor) -> Tensor:
         """From (B, I) to (B, O)."""
         x = inputs
-        for layer in self.maps:
-            x = self.phi.value(layer(x))
+        for each in self.chain():
+            x = each(x)
         return x
+
+    def chain(self) -> list[Callable[[Tensor], Tensor]]:
+        """Every layer."""
+        return [partial(self._layer, affine) for affine in self.maps]
+
+    def _layer(self, affine: nn.Module, x: Tensor) -> Tensor:
+        return self.phi.value(affine(x))
 
 
 def layer_sizes(layers: int, width: int, demand: Demand) -> list[int]:

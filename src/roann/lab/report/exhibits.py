@@ -15,6 +15,7 @@ from roann.lab.figures import (
     RhoPoint,
     Surface,
     best_point,
+    cloud_of,
     curve_of,
     decision_surfaces,
     eigenvalues,
@@ -28,6 +29,7 @@ from roann.lab.figures import (
 )
 from roann.lab.models import MODELS
 from roann.lab.paper_figures import LINEAR_SOFTMAX, RHO
+from roann.lab.probe import LARGEST
 from roann.lab.report.runs import Run
 from roann.lab.report.summary import Arm, Goal, Section, curves_of
 
@@ -229,18 +231,29 @@ def _each(values: Mapping[str, float]) -> str:
 def _clouds(section: Section, arms: Sequence[Arm]) -> Exhibit | None:
     drawn: dict[str, list[Cloud]] = {}
     for arm in arms:
-        clouds = [
-            _cloud(record["step"], record) for record in _probes(arm.runs[0]) if record.get("sigma")
-        ]
+        found = [cloud_of(record, record["step"]) for record in _probes(arm.runs[0])]
+        clouds = [cloud for cloud in found if cloud is not None]
         if clouds:
             drawn[arm.label] = clouds
     if not drawn:
         return None
-    return Exhibit(
-        f"{section.title}: singular values",
+    every = [cloud for clouds in drawn.values() for cloud in clouds]
+    words = [
         "Each dash is one singular value of the Jacobian of the last state with respect to the "
         "first. At ln σ = 0 a gradient keeps its length; far below it vanishes, far above it "
-        f"explodes. {_interval_words([c for clouds in drawn.values() for c in clouds])}",
+        "explodes.",
+        _interval_words(every),
+    ]
+    if any(cloud.largest_only for cloud in every):
+        words.append(
+            f"Of a state of more than {LARGEST:,} numbers only the largest singular value is "
+            "measured: a mark in place of dashes."
+        )
+    if any(all(s == -math.inf for s in cloud.log_sigma) for cloud in every):
+        words.append("An arrow at the foot: all are exactly 0.")
+    return Exhibit(
+        f"{section.title}: singular values",
+        " ".join(filter(None, words)),
         singular_values(drawn, xlabel="training step", xlog=False),
     )
 
@@ -258,20 +271,6 @@ def _interval_words(clouds: Sequence[Cloud]) -> str:
     if any(cloud.lower is None for cloud in bounded):
         words.append("Without a lower end, ρ is too large for the theorem to bound from below.")
     return " ".join(words)
-
-
-def _cloud(x: float, record: dict[str, Any]) -> Cloud:
-    bound = record.get("bound") or {}
-    # JSON has no −∞: a null is the logarithm of a singular value that is exactly 0.
-    sigma = [-math.inf if s is None else float(s) for s in record["sigma"]]
-    lower, upper = bound.get("lower"), bound.get("upper")
-    return Cloud(
-        x,
-        sigma,
-        None if lower is None else float(lower),
-        None if upper is None else float(upper),
-        bool(bound.get("vacuous", False)),
-    )
 
 
 def _eigenvalues(section: Section, arms: Sequence[Arm]) -> Exhibit | None:

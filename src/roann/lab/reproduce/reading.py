@@ -135,8 +135,9 @@ def spread(probe: Mapping[str, Any]) -> tuple[float | None, float] | None:
     JSON has no −∞, and says null.
     """
     sigma = probe.get("sigma")
-    if probe.get("sigma_max") is not None:
-        return None, float(probe["sigma_max"])
+    if "sigma_max" in probe:
+        largest = probe["sigma_max"]
+        return None, -math.inf if largest is None else float(largest)
     if not sigma:
         return None
     values = [-math.inf if value is None else float(value) for value in sigma]

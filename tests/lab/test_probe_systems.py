@@ -1,0 +1,180 @@
+"""Every compared system can be probed: its spectrum and its gradients, against plain autograd."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from roann.lab import probe as room
+from roann.lab.figures import probed, svg_bytes
+from roann.lab.models import MODELS, SequenceModel, build_model
+from roann.lab.models.base import Model
+from roann.lab.probe import SEQUENCES, probe
+from roann.lab.records import plain
+from roann.lab.tasks.adding import Adding, AddingConfig
+from roann.lab.tasks.base import Task
+from roann.lab.tasks.copying import Copying, CopyingConfig
+from roann.lab.tasks.double_moon import DoubleMoon, DoubleMoonConfig
+
+DEPTH = [name for name, row in MODELS.items() if row.kind == "depth"]
+every_model = pytest.mark.parametrize("name", MODELS)
+
+
+def made(name: str, length: int = 12, seed: int = 0, config: Any = None) -> tuple[Task, Model]:
+    """A small model of a row, on the adding problem or the double moon."""
+    task: Task = Adding(AddingConfig(length=length, batch_size=8))
+    if MODELS[name].kind == "depth":
+        task = DoubleMoon(DoubleMoonConfig(points=20, batch_size=10))
+    return task, build_model(name, config or MODELS[name].small, task, seed)
+
+
+def seen(task: Task, model: Model, seed: int = 0) -> tuple[Model, Tensor, Tensor]:
+    """The model, the inputs and the targets as a probe takes them."""
+    batch = next(iter(next(iter(task.evaluate_sets(seed, 0).values()))))
+    if not any(p.is_complex() for p in model.parameters()):
+        model = model.double()
+    like = next(model.parameters()).real
+    rows = (slice(None), slice(SEQUENCES)) if batch.inputs.dim() == 3 else slice(SEQUENCES)
+    return model.eval(), batch.inputs[rows].to(like), batch.targets[:SEQUENCES].to(like)
+
+
+def product(model: Model, inputs: Tensor) -> Tensor:
+    """∂x_M/∂x_0 for the first of the batch, by one backward pass for each of its rows."""
+    if not isinstance(model, SequenceModel):
+        return torch.autograd.functional.jacobian(lambda x: model(x.unsqueeze(0))[0], inputs[0])
+
+    def last(x: Tensor) -> Tensor:
+        for u in inputs[:, 0]:
+            x = model.system.step(x, u)
+        return x
+
+    return torch.autograd.functional.jacobian(last, model.system.initial_state(1)[0])
+
+
+def assert_spectrum(found: list[float], J: Tensor) -> None:
+    """The logarithms found are those of J, as far as the plain way can tell."""
+    eps = torch.finfo(J.dtype).eps
+    expected, values = torch.linalg.svdvals(J).double(), torch.tensor(found).double()
+    assert len(values) == len(expected)
+    if not bool(J.any()):
+        assert bool((values == -math.inf).all())
+        return
+    # The plain way is right to eps of the largest value; of a logarithm found there are six digits.
+    digits = 6e-6 * expected.log().abs().clamp(max=1e3) * expected
+    assert bool(((values.exp() - expected).abs() <= digits + 100 * eps * expected[0]).all())
+
+
+@every_model
+def test_every_system_has_a_spectrum_and_a_gradient_at_every_state(name, caplog):
+    task, model = made(name)
+    found = probe(task, model, 0)
+    assert not caplog.records
+    steps = MODELS[name].small.layers - 1 if name in DEPTH else 12
+    states = 1 if name in DEPTH else model.system.state_size  # one answer, of two inputs
+    assert found["maps"] == steps
+    assert len(found["sigma"]) == states
+    assert all(s < math.inf for s in found["sigma"])  # neither is any NaN
+    assert found["sigma"] == sorted(found["sigma"], reverse=True)
+    assert found["gradient_at"] == list(range(steps + 1))
+    assert len(found["gradient_by_step"]) == steps + 1
+    assert all(0 <= g < math.inf for g in found["gradient_by_step"])
+    assert found["gradient_by_step"][-1] > 0
+    figure = probed(name, plain({"step": 0} | found), deep=name in DEPTH)
+    assert len(figure.axes) == 2
+    assert name.encode() in svg_bytes(figure)
+
+
+@every_model
+def test_the_singular_values_are_those_of_an_autograd_jacobian(name):
+    length = 3 if name == "dilated-cnn" else 12  # after which its delay lines are empty
+    task, model = made(name, length)
+    found = probe(task, model, 0)
+    model, inputs, _ = seen(task, model)
+    assert_spectrum(found["sigma"], product(model, inputs))
+
+
+@pytest.mark.parametrize("name", DEPTH)
+@pytest.mark.parametrize("width", [2, 5])
+@pytest.mark.parametrize("seed", range(3))
+def test_deep_networks_of_any_width_are_chains_of_their_layers(name, width, seed):
+    config = MODELS[name].config(layers=7, width=width, nonlinearity="tanh")
+    task, model = made(name, seed=seed, config=config)
+    found = probe(task, model, seed)
+    assert found["maps"] == 6
+    model, inputs, targets = seen(task, model, seed)
+    assert_spectrum(found["sigma"], product(model, inputs))
+    assert found["sigma"][0] > -math.inf
+    leaf = inputs.requires_grad_()
+    output = model(leaf)
+    grads = torch.autograd.grad(task.loss(output, targets), [leaf, output])
+    norms = [float(g.norm()) for g in grads]
+    ends = [found["gradient_by_step"][0], found["gradient_by_step"][-1]]
+    assert ends == pytest.approx(norms, rel=1e-5)
+
+
+@pytest.mark.parametrize("length", [2, 3, 4, 6, 12])
+@pytest.mark.parametrize("seed", [0, 3, 4, 7])
+def test_a_dilated_cnn_forgets_exactly(length, seed, caplog):
+    """Its lines hold three steps: what came before is exactly zero, spectrum and gradient."""
+    task, model = made("dilated-cnn", length, seed)
+    found = probe(task, model, seed)
+    assert not caplog.records
+    model, inputs, _ = seen(task, model, seed)
+    assert_spectrum(found["sigma"], product(model, inputs))
+    assert all(s == -math.inf for s in found["sigma"]) == (length > 3)
+    assert all(g == 0 for g in found["gradient_by_step"][: max(0, length - 3)])
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if name not in DEPTH])
+def test_the_first_gradient_is_that_of_the_loss_by_the_first_state(name):
+    task, model = made(name, 3)
+    found = probe(task, model, 0)["gradient_by_step"]
+    model, inputs, targets = seen(task, model)
+    assert isinstance(model, SequenceModel)
+    x = model.system.initial_state(SEQUENCES).detach().requires_grad_()
+    loss = task.loss(model.head(model.system(inputs, x)[0][-1]), targets)
+    (grad,) = torch.autograd.grad(loss, x)
+    rtol = 1e-5 if grad.dtype == torch.float64 else 1e-3
+    assert found[0] == pytest.approx(float(grad.norm()), rel=rtol, abs=1e-12)
+
+
+@every_model
+def test_of_a_huge_state_every_system_has_the_largest_value(name, monkeypatch, caplog):
+    task, model = made(name, 2)
+    whole = probe(task, model, 0)
+    monkeypatch.setattr(room, "LARGEST", 0)
+    found = probe(task, model, 0)
+    assert not caplog.records
+    assert "sigma" not in found
+    largest = whole["sigma"][0]
+    if largest == -math.inf:
+        assert found["sigma_max"] == -math.inf
+    else:  # ten Krylov steps find it from below
+        assert -0.01 < found["sigma_max"] - largest < 1e-5 * max(1, abs(largest))
+    assert found["gradient_by_step"] == whole["gradient_by_step"]
+    assert len(probed(name, plain({"step": 0} | found)).axes) == 2
+
+
+def test_where_every_step_is_read_the_gradient_is_that_of_the_last():
+    task = Copying(CopyingConfig(lag=4, symbols=2, batch_size=4))
+    model = build_model("lstm", MODELS["lstm"].small, task, 0)
+    found = probe(task, model, 0)
+    assert len(found["gradient_by_step"]) == found["maps"] + 1
+
+
+def test_a_deep_model_of_an_unknown_kind_is_one_map():
+    class Unknown(Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.W = torch.nn.Parameter(torch.tensor([[3.0, 4.0]]))
+
+        def forward(self, inputs: Tensor) -> Tensor:
+            return inputs @ self.W.mT
+
+    found = probe(DoubleMoon(DoubleMoonConfig(points=20, batch_size=10)), Unknown(), 0)
+    assert found["maps"] == 1
+    assert found["sigma"] == pytest.approx([math.log(5)], rel=1e-5)
+    first, last = found["gradient_by_step"]
+    assert first == pytest.approx(5 * last, rel=1e-5)
