@@ -18,7 +18,7 @@ from roann import _checks
 from roann.kernels import fused, native, reference
 from roann.kernels import step as single
 from roann.kernels.activations import ACTIVATIONS
-from roann.kernels.linear import Dense, Linear
+from roann.kernels.linear import Dense, Gather, Linear, Rotation
 from roann.kernels.memory import MEMORIES
 from roann.kernels.problem import Kernel, Problem
 from roann.kernels.ragged import Ragged
@@ -154,6 +154,7 @@ def roa_scan(
     ragged = _ragged(batch_sizes, x0, u)
     T = _steps(None if ragged else u, W, b, ragged, steps)
     p = Problem(x0, u, W, W_i, b, _form(O, x0), a.to(x0.dtype), phi, T, ragged)
+    _check_shapes(p)
     if torch.compiler.is_compiling():
         # One opaque call: a traced loop would become a graph of T nodes. Not as a decorator, which
         # would import the compiler with the package.
@@ -180,7 +181,7 @@ def _run(p: Problem, backend: str, memory: str, last_only: bool) -> tuple[Tensor
         if last_only:
             return None, MEMORIES["checkpoint"].forward(kernel, p, True)[1]
         states, _ = kernel.forward(p, False)
-        return states, p.final(states)
+        return states, p.final(states).clone()
 
 
 def _full(t: Tensor) -> Tensor:
@@ -233,25 +234,56 @@ def _ragged(batch_sizes: tuple[int, ...] | None, x0: Tensor, u: Tensor | None) -
     return Ragged(tuple(batch_sizes))
 
 
+def _check_shapes(p: Problem) -> None:
+    """Refuse what does not fit together: kernels read memory by these sizes."""
+    if p.x0.dim() != 2 or p.W.dim() not in (2, 3):
+        got = f"{tuple(p.x0.shape)} and {tuple(p.W.shape)}"
+        _checks.fail("x0 and W", "shapes (B, N) and (N, N) or (T, N, N)", got)
+    T, N, out = p.steps, p.x0.shape[1], p.W.shape[-2]
+    if T > 1 and out != N:
+        _checks.fail("W", f"shape ({N}, {N}) or ({T}, {N}, {N})", tuple(p.W.shape))
+    if (p.u is None) != (p.W_i is None):
+        _checks.fail("u and W_i", "both or neither", "one of them")
+    I = 0 if p.W_i is None else p.W_i.shape[-1]
+    fitting: list[tuple[str, Tensor | None, list[tuple[int, ...]]]] = [
+        ("W", p.W, [(out, N), (T, out, N)]),
+        ("u", p.u, [p.shape(I)]),
+        ("W_i", p.W_i, [(out, I)]),
+        ("b", p.b, [(out,), (T, out)]),
+        ("alpha", p.alpha, [(), (out,), (T, 1), (T, out)]),
+    ]
+    if isinstance(p.O, Dense):
+        fitting.append(("O", p.O.matrix, [(out, N), (T, out, N)]))
+    elif isinstance(p.O, Gather | Rotation):
+        fitting += [("O", t, [(out,), (T, out)]) for t in p.O.tensors()]
+    for name, t, shapes in fitting:
+        if t is None:
+            continue
+        if tuple(t.shape) not in shapes:
+            _checks.fail(name, "shape " + " or ".join(map(str, shapes)), tuple(t.shape))
+        if t.is_floating_point() and t.dtype != p.x0.dtype:
+            _checks.fail(name, f"dtype {p.x0.dtype}, as x0", t.dtype, f"cast it to {p.x0.dtype}")
+
+
 def _transformed(t: Tensor) -> bool:
     return torch._C._functorch.is_functorch_wrapped_tensor(t)
 
 
 def _plain(p: Problem, backend: str) -> bool:
-    """Whether only the plain loop can serve: function transforms, forward mode, a learned O."""
+    """Whether only the plain loop can serve: transforms, forward mode, tracing, a learned O."""
     if backend == "reference":
         return True
     tensors = [t for t in tensors_of(p) if t is not None]
     needs_loop = (
         any(_transformed(t) for t in tensors)
-        or torch.autograd.forward_ad._current_level >= 0
+        or single.watched()
         or any(t.requires_grad for t in p.O.tensors())
         or p.x0.is_meta
     )
     if needs_loop and backend != "auto":
         _checks.fail(
             "backend",
-            "'auto' or 'reference' under torch.func, forward-mode or with a learned O",
+            "'auto' or 'reference' under torch.func, forward mode, tracing or with a learned O",
             repr(backend),
             error=RuntimeError,
         )

@@ -62,7 +62,7 @@ problems = st.fixed_dictionaries(
     {
         "T": st.sampled_from((1, 2, 3, 7)),
         "B": st.sampled_from((1, 2, 3, 5, 13, 16, 17, 65)),
-        "N": st.sampled_from((1, 2, 3, 5, 8, 15, 16, 17, 31, 33, 50)),
+        "N": st.sampled_from((1, 2, 3, 5, 8, 15, 16, 17, 31, 33, 50, 300)),
         "I": st.sampled_from((0, 1, 3, 17, 20)),
         "phi": st.sampled_from(sorted(set(ACTIVATIONS) - {"relu", "leaky_relu"})),
         "form": st.sampled_from(FORMS),
@@ -114,12 +114,11 @@ def test_steps_are_undone(how, phi):
 @pytest.mark.parametrize("learned", [False, True])
 @pytest.mark.parametrize("phi", ACTIVATIONS)
 def test_beside_the_states_one_array_is_kept_at_most(phi, learned, N):
-    for kernel, ragged in itertools.product((native, fused), (False, True)):
-        p = make(6, 16, N, phi=phi, learned=learned, ragged=ragged)
+    for kernel, B, ragged in itertools.product((native, fused), (1, 3, 16, 17), (False, True)):
+        p = make(6, B, N, phi=phi, learned=learned, ragged=ragged)
         with torch.no_grad():
             states, trace = kernel.forward(p, True)
-        rows = 6 * 16 if kernel is native and N == 2 else states.numel() // N  # groups of rows
-        assert trace.nbytes <= rows * N * states.element_size()
+        assert trace.nbytes <= states.nbytes
 
 
 @pytest.mark.parametrize("isa", native.ISAS)

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from roann.kernels.linear import Dense
-from roann.kernels.problem import Adjoint, Before, Problem, Undone
+from roann.kernels.problem import LARGE_ALPHA, Adjoint, Before, Problem, Undone
 
 
 def project(p: Problem) -> Tensor | None:
@@ -60,12 +60,14 @@ def forward(p: Problem, keep: bool) -> tuple[Tensor, Tensor | None]:
 
 def _kept(p: Problem, alpha: Tensor, value: Tensor, Ox: Tensor) -> Tensor:
     """What goes into the trace. See Note [One array for two] in problem.py."""
-    return torch.where(alpha > 0.5, Ox, value) if p.alpha.requires_grad else p.phi.slope(value)
+    if not p.alpha.requires_grad:
+        return p.phi.slope(value)
+    return torch.where(alpha > LARGE_ALPHA, Ox, value)
 
 
 def _terms(alpha: Tensor, part: Tensor, after: Tensor) -> tuple[Tensor, Tensor]:
     """φ and φ − O x from the part of x[k+1] that was kept, and x[k+1]."""
-    large, rest = alpha > 0.5, 1 - alpha
+    large, rest = alpha > LARGE_ALPHA, 1 - alpha
     value = torch.where(large, (after - rest * part) / alpha, part)
     return value, torch.where(large, (after - part) / alpha, (part - after) / rest)
 

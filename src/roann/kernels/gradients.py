@@ -9,6 +9,8 @@ from torch import Tensor
 
 from roann.kernels.problem import Adjoint, Before, Problem
 
+PARTS = 16  # of a sum over rows, whatever the number of threads
+CALL = 1 << 34  # multiply-adds in one product, some tenths of a second: signals wait for its end
 _SHARED = {"W": 2, "W_i": 2, "b": 1, "alpha": 1}  # dimensions of what all steps add to, at most
 
 
@@ -86,7 +88,7 @@ class Gradients:
             done = 0
             for x in before[: p.steps]:  # a single step may be rectangular, and has no others
                 rows = x.flatten(0, -2)
-                self.W.addmm_(flat[done : done + len(rows)].mT, rows)
+                _add_outer(self.W, flat[done : done + len(rows)], rows)
                 done += len(rows)
         elif self.W is not None:
             self._add_deep(p, self.W[start : start + p.steps], before, a)
@@ -97,7 +99,7 @@ class Gradients:
         if self.u is not None and p.W_i is not None:
             torch.matmul(a, p.W_i, out=self.u[self.of.cut(start, start + p.steps)])
         if self.W_i is not None and p.u is not None:
-            self.W_i.addmm_(flat.mT, p.u.flatten(0, -2))
+            _add_outer(self.W_i, flat, p.u.flatten(0, -2))
 
     @staticmethod
     def _add_deep(p: Problem, W: Tensor, before: Before, a: Tensor) -> None:
@@ -122,6 +124,24 @@ class Gradients:
         else:
             every = moved.flatten(0, -2).sum(0)
             self.alpha += every if self.alpha.dim() == 1 else every.sum()
+
+
+def _add_outer(to: Tensor, a: Tensor, x: Tensor) -> None:
+    """to += aᵀ x, summed over rows in an order that does not depend on the number of threads.
+
+    As one product, BLAS would cut a long sum into as many parts as it has threads. As a batch of
+    products it gives each thread whole ones.
+    """
+    parts = min(PARTS, max(1, (1 << 24) // max(1, to.numel())))  # their sums must fit in memory
+    block = max(parts, CALL // max(1, to.numel()) // parts * parts)
+    for low in range(0, len(a), block):
+        a_, x_ = a[low : low + block], x[low : low + block]
+        whole = len(a_) // parts * parts
+        if whole:
+            shape = (parts, whole // parts, -1)
+            to += torch.bmm(a_[:whole].view(shape).mT, x_[:whole].view(shape)).sum(0)
+        if whole < len(a_):
+            to.addmm_(a_[whole:].mT, x_[whole:])
 
 
 def _over_rows(p: Problem, array: Tensor) -> Tensor:

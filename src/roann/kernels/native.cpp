@@ -34,6 +34,8 @@
 
 namespace {
 
+const double LARGE_ALPHA = 0.9375;  // of problem.py
+
 struct Build {
     int64_t lanes;
     bool (*shares_panels)(const Args&);
@@ -217,6 +219,9 @@ EXPORT int64_t roann_isa() {
 
 // Lanes of a vector, which decide the layout and the shape of the slopes.
 EXPORT int64_t roann_lanes(int64_t isa, int64_t dtype) { return build(isa, dtype).lanes; }
+
+// What the caller must find equal to the size of its own struct.
+EXPORT int64_t roann_args_size() { return sizeof(Args); }
 
 EXPORT void roann_free(Args* p) {
     std::free(p->packed);

@@ -16,7 +16,6 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from roann.kernels import fused, workspace
@@ -66,8 +65,10 @@ class _Library:
 
     def __init__(self, path: Path, isa: str | None) -> None:
         dll = ctypes.CDLL(str(path))
-        for name in ("roann_isa", "roann_lanes", "roann_run"):
+        for name in ("roann_isa", "roann_lanes", "roann_run", "roann_args_size"):
             getattr(dll, name).restype = ctypes.c_int64
+        if dll.roann_args_size() != ctypes.sizeof(_Args):
+            raise OSError("it was built from another version of roann; reinstall roann")
         dll.roann_lanes.argtypes = [ctypes.c_int64, ctypes.c_int64]
         dll.roann_free.restype = None
         self.path, self.run, self.free = path, dll.roann_run, dll.roann_free
@@ -133,7 +134,8 @@ def supports(p: Problem) -> bool:
         or (
             t.device.type == "cpu"
             and t.layout == torch.strided
-            and (t.dtype == W.dtype or not t.dtype.is_floating_point)
+            and (t.dtype == W.dtype or t.dtype == torch.int64)
+            and not t.is_neg()  # a bit that the library does not see
         )
         for t in tensors
     )
@@ -235,8 +237,6 @@ class _Sweep:
         N, lanes = self.N, self.lanes
         if self.slopes == _NO_SLOPES:
             return p.shape(0), self.dtype
-        if self.layout == _NARROW:
-            return (self.T, -(-self.B // lanes), N, lanes), self.dtype
         if self.slopes == _BIT_SLOPES:
             return p.shape(-(-N // lanes)), torch.int16
         return p.shape(N), self.dtype
@@ -294,19 +294,12 @@ def backward(
     sweep = _Sweep(p, _BACKWARD)
     args = sweep.args
     shape = p.shape(sweep.N)
-    if trace.shape == shape and trace.dtype == sweep.dtype:  # plain numbers, whoever computed them
-        if sweep.slopes != _PARTS:
-            sweep.slopes = _REAL_SLOPES
-        if sweep.layout == _NARROW:
-            rows = sweep.B + -sweep.B % sweep.lanes
-            if p.ragged is None:
-                trace = F.pad(trace, (0, 0, 0, rows - sweep.B))
-            else:
-                trace = p.ragged.padded(trace, rows)
-            trace = trace.view(sweep.T, -1, sweep.lanes, sweep.N).mT.contiguous()
+    plain = trace.shape == shape and trace.dtype == sweep.dtype  # numbers, whoever computed them
+    if plain and sweep.slopes != _PARTS:
+        sweep.slopes = _REAL_SLOPES
     args.slopes, args.slope = sweep.slopes, trace.data_ptr()
     if g_states is not None:
-        g = _rows(g_states)
+        g = _rows(g_states.resolve_neg())
         sweep.kept.append(g)
         args.g_states, args.g_step, args.g_row = g.data_ptr(), g.stride(0), g.stride(-2)
     sweep.kept.append(trace)
@@ -323,8 +316,7 @@ def backward(
         args.after, args.moved = after.data_ptr(), moved.data_ptr()
     if before is not None and _sums(p, sweep):
         return Adjoint(None, lambda0, moved, *_gradients(sweep, before))
-    own = trace.shape == shape and trace.dtype == sweep.dtype and trace.is_contiguous()
-    a = trace if own else workspace.empty(shape, sweep.dtype)
+    a = trace if plain else workspace.empty(shape, sweep.dtype)
     args.a = a.data_ptr()
     sweep.run()
     return Adjoint(a, lambda0, moved)
@@ -352,8 +344,7 @@ def _gradients(sweep: _Sweep, before: Before) -> tuple[Tensor, Tensor]:
 def inverse(p: Problem, last: Tensor, rounds: int) -> Undone:
     """See `Kernel.inverse`. The trace is in a form that only `backward` above can read."""
     sweep = _Sweep(p, _INVERSE)
-    thin = sweep.layout == _THIN
-    if thin:
+    if sweep.layout == _THIN:
         if sweep.N > _NARROWEST or p.ragged is not None:  # few rows per weight: little to gain
             return fused.inverse(p, last, rounds)
         sweep = _Sweep(p, _INVERSE, _NARROW)
@@ -368,6 +359,4 @@ def inverse(p: Problem, last: Tensor, rounds: int) -> Undone:
         after = workspace.empty(shape, sweep.dtype)
         args.after = after.data_ptr()
     sweep.run()
-    if thin and sweep.slopes != _NO_SLOPES:  # as the backward sweep, whose layout differs, reads
-        trace = trace.mT.reshape(sweep.T, -1, sweep.N)[:, : sweep.B].contiguous()
     return Undone(previous, x, trace, after)

@@ -1,6 +1,5 @@
 // Layout NARROW: lanes over the batch, for states of at most NARROWEST units, where lanes over
-// outputs would be mostly empty. Rows are taken in groups of L; slopes or parts are kept as
-// (T, groups, N, L), as they lie in the registers.
+// outputs would be mostly empty. Rows are taken in groups of L.
 // Included once per ISA and dtype (native.cpp).
 
 enum { NARROWEST = 16 };
@@ -77,7 +76,6 @@ static void forward_group(const Args& p, int64_t t, int64_t group, V* x, V* u) {
     const real *W = (const real*)p.W + t * p.W_step, *W_i = (const real*)p.W_i;
     const real *b = (const real*)p.b + t * p.b_step;
     const real *alpha = (const real*)p.alpha + t * p.alpha_step;
-    V* slopes = (V*)p.slope + (t * ((p.B + L - 1) / L) + group) * N;
     V y[FIXED ? FIXED : NARROWEST], slope[FIXED ? FIXED : NARROWEST];
     if (p.I) load_lanes(input_at(p, t) + group * L * p.u_row, p.u_row, n, p.I, u);
     for (int64_t j = 0; j < N; j++) {
@@ -92,12 +90,13 @@ static void forward_group(const Args& p, int64_t t, int64_t group, V* x, V* u) {
     const unsigned moving = first(n);
     for (int64_t j = 0; j < N; j++) {
         const V a = fill(alpha[j * p.alpha_unit]), Ox = filtered(p, t, N, j, x);
-        if (p.slopes == REAL_SLOPES) slopes[j] = choose(moving, slope[j], V{});
-        if (p.slopes == PARTS) slopes[j] = choose(moving, part_of(a, y[j], Ox), V{});
+        if (p.slopes == PARTS) slope[j] = part_of(a, y[j], Ox);
         y[j] = choose(moving, fma(a, y[j], (1 - a) * Ox), x[j]);
     }
     for (int64_t j = 0; j < N; j++) x[j] = y[j];
-    store_lanes((real*)p.states + (first_row(p, t) + group * L) * N, n, N, x);
+    const int64_t at = (first_row(p, t) + group * L) * N;
+    store_lanes((real*)p.states + at, n, N, x);
+    if (p.slopes) store_lanes((real*)p.slope + at, n, N, slope);
 }
 
 // What a group of rows contributes to the gradients of W and b of step t.
@@ -122,10 +121,10 @@ static void backward_group(const Args& p, int64_t t, int64_t group, V* lambda) {
     if (!n) return;
     const real *W = (const real*)p.W + t * p.W_step;
     const real *alpha = (const real*)p.alpha + t * p.alpha_step;
-    const V* slopes = (const V*)p.slope + (t * ((p.B + L - 1) / L) + group) * N;
     const int64_t at = (first_row(p, t) + group * L) * N;
     enum { ROOM = FIXED ? FIXED : NARROWEST };
-    V g[ROOM], a[ROOM], rest[ROOM], after[ROOM], moved[ROOM];
+    V g[ROOM], kept[ROOM], a[ROOM], rest[ROOM], after[ROOM], moved[ROOM];
+    if (p.slopes) load_lanes((const real*)p.slope + at, N, n, N, kept);
     const bool parts = p.slopes == PARTS;
     if (parts) load_lanes((const real*)p.after + at, N, n, N, after);
     if (p.g_states) load_lanes(gradient_at(p, t) + group * L * p.g_row, p.g_row, n, N, g);
@@ -133,11 +132,11 @@ static void backward_group(const Args& p, int64_t t, int64_t group, V* lambda) {
         if (p.g_states) lambda[j] += g[j];
         const V alpha_j = fill(alpha[j * p.alpha_unit]);
         const V beta_j = 1 - alpha_j;
-        V slope = p.slopes == REAL_SLOPES ? slopes[j] : choose(first(n), fill(1), V{});
+        V slope = p.slopes == REAL_SLOPES ? kept[j] : choose(first(n), fill(1), V{});
         if (parts) {
-            const V f = value_from(alpha_j, beta_j, slopes[j], after[j]);
+            const V f = value_from(alpha_j, beta_j, kept[j], after[j]);
             slope = choose(first(n), slope_at(p.phi, f), V{});
-            moved[j] = lambda[j] * moved_from(alpha_j, beta_j, slopes[j], after[j]);
+            moved[j] = lambda[j] * moved_from(alpha_j, beta_j, kept[j], after[j]);
         }
         a[j] = alpha_j * slope * lambda[j];
         rest[j] = beta_j * lambda[j];
@@ -163,7 +162,6 @@ static void inverse_group(const Args& p, int64_t t, int64_t group, V* x, V* u) {
     const real *W = (const real*)p.W + t * p.W_step, *W_i = (const real*)p.W_i;
     const real *b = (const real*)p.b + t * p.b_step;
     const real *alpha = (const real*)p.alpha + t * p.alpha_step;
-    V* slopes = (V*)p.slope + (t * ((p.B + L - 1) / L) + group) * N;
     enum { ROOM = FIXED ? FIXED : NARROWEST };
     V target[ROOM], guess[ROOM], y[ROOM], slope[ROOM];
     const int64_t at = (first_row(p, t) + group * L) * N;
@@ -190,11 +188,9 @@ static void inverse_group(const Args& p, int64_t t, int64_t group, V* x, V* u) {
         for (int64_t j = 0; j < N; j++) guess[j] = filtered(p, t, N, j, y);
     }
     const unsigned moving = first(n);
-    for (int64_t j = 0; j < N; j++) {
-        x[j] = choose(moving, guess[j], x[j]);
-        if (p.slopes >= REAL_SLOPES) slopes[j] = choose(moving, slope[j], V{});
-    }
+    for (int64_t j = 0; j < N; j++) x[j] = choose(moving, guess[j], x[j]);
     store_lanes((real*)p.states + at, n, N, x);
+    if (p.slopes) store_lanes((real*)p.slope + at, n, N, slope);
 }
 
 // All steps for groups first_group … last_group − 1; `work` holds their state and one input.

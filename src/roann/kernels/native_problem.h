@@ -34,8 +34,8 @@ struct Args {
     // step t begin at row starts[t]; t runs to T.
     const int64_t* starts;
 
-    // Over time: (T, B, N), or (S, N) with `starts`. The form of `slope` is private to the kernel;
-    // PARTS are no slopes, but what they follow from, see Note [One array for two] in problem.py.
+    // Over time: (T, B, N), or (S, N) with `starts`; BIT_SLOPES have a bit for each number. PARTS are
+    // no slopes, but what they follow from, see Note [One array for two] in problem.py.
     void *states, *slope;
     const void* g_states;                 // or null
     int64_t g_step, g_row;

@@ -99,12 +99,12 @@ INLINE V turned(const Turn& turn, const real* x) {
 }
 
 // See Note [One array for two] in problem.py.
-INLINE V part_of(V alpha, V f, V Ox) { return alpha > real(0.5) ? Ox : f; }
+INLINE V part_of(V alpha, V f, V Ox) { return alpha > real(LARGE_ALPHA) ? Ox : f; }
 INLINE V value_from(V alpha, V beta, V part, V after) {
-    return alpha > real(0.5) ? (after - beta * part) / alpha : part;
+    return alpha > real(LARGE_ALPHA) ? (after - beta * part) / alpha : part;
 }
 INLINE V moved_from(V alpha, V beta, V part, V after) {
-    return alpha > real(0.5) ? (after - part) / alpha : (part - after) / beta;
+    return alpha > real(LARGE_ALPHA) ? (after - part) / alpha : (part - after) / beta;
 }
 
 // x[t+1] = α φ(y + b) + (1 − α) O x, for vector j of rows first … first + m − 1. W x + W_i u is in

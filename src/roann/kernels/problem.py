@@ -5,8 +5,9 @@ Note [One array for two]
     with α. Both follow from x[k+1] = α φ + (1 − α) O x, which is kept anyway, and one of the two
     terms: φ′ is a function of φ (see `Activation.slope`), and
         φ − O x = (φ − x[k+1]) / (1 − α) = (x[k+1] − O x) / α.
-    So where α is learned, a sweep keeps φ, or O x where α > ½, in place of φ′: never is anything
-    divided by less than ½.
+    So where α is learned, a sweep keeps φ in place of φ′; only where α > `LARGE_ALPHA` it keeps
+    O x, so that nothing is divided by less than 1/16. φ is the better part to keep: found from
+    x[k+1] and O x, it carries the rounding of these, which may be large where φ is bounded.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from roann.kernels.activations import Activation
 from roann.kernels.linear import Linear
 from roann.kernels.ragged import Ragged
 
+LARGE_ALPHA = 15 / 16  # see Note [One array for two]
 Before = tuple[Tensor, Tensor]  # states before each step, see `Problem.before`
 
 

@@ -57,10 +57,3 @@ class Ragged:
         """For every packed row, the one that has its place when each sequence runs backwards."""
         step, row, starts = self._places
         return starts[self.lengths[row] - 1 - step] + row
-
-    def padded(self, packed: Tensor, rows: int) -> Tensor:
-        """(T, rows, ·) with zeros where nothing moves."""
-        step, row, _ = self._places
-        full = packed.new_zeros(len(self.sizes), rows, packed.shape[-1])
-        full[step.to(packed.device), row.to(packed.device)] = packed
-        return full

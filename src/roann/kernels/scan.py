@@ -17,6 +17,7 @@ from roann.kernels.linear import Linear
 from roann.kernels.memory import Memory
 from roann.kernels.problem import Kernel, Problem
 from roann.kernels.ragged import Ragged
+from roann.kernels.step import watched
 
 Tensors = tuple[Tensor | None, ...]
 
@@ -68,9 +69,10 @@ class _Scan(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, g_states: Tensor | None, g_last: Tensor | None) -> Any:
-        tensors, kept = ctx.saved_tensors[: ctx.inputs], ctx.saved_tensors[ctx.inputs :]
+        saved = ctx.saved_tensors  # read once: under torch.utils.checkpoint that recomputes them
+        tensors, kept = saved[: ctx.inputs], saved[ctx.inputs :]
         wanted = ctx.needs_input_grad[4:]
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() or watched() or _many(g_states) or _many(g_last):
             p = ctx.frame.fill(tensors)
             return (None,) * 4 + _differentiable(p, tensors, wanted, g_states, g_last)
         # Detached, because the sweeps write in place; still marked with what is wanted of each.
@@ -86,6 +88,11 @@ class _Scan(torch.autograd.Function):
         return (None,) * 4 + found + (None,) * (len(tensors) - len(found))
 
 
+def _many(g: Tensor | None) -> bool:
+    """Whether this is a batch of gradients, as autograd's own batching hands it over."""
+    return g is not None and torch._C._functorch.is_legacy_batchedtensor(g)
+
+
 def _differentiable(
     p: Problem,
     tensors: Tensors,
@@ -93,17 +100,19 @@ def _differentiable(
     g_states: Tensor | None,
     g_last: Tensor | None,
 ) -> Tensors:
-    """The same gradients as a graph of their own: the adjoint of the reference loop."""
-    outputs = zip(reference.scan(p), (g_states, g_last), strict=True)
-    pairs = [(o, g) for o, g in outputs if g is not None]
-    inputs = [t for t, need in zip(tensors, wanted, strict=True) if need and t is not None]
-    grads = iter(
-        torch.autograd.grad(
-            [o for o, _ in pairs],
-            inputs,
-            [g for _, g in pairs],
-            create_graph=True,
-            allow_unused=True,
+    """The same gradients by operations of torch: the adjoint of the reference loop."""
+    deeper = torch.is_grad_enabled()
+    with torch.enable_grad():
+        outputs = zip(reference.scan(p), (g_states, g_last), strict=True)
+        pairs = [(o, g) for o, g in outputs if g is not None]
+        inputs = [t for t, need in zip(tensors, wanted, strict=True) if need and t is not None]
+        grads = iter(
+            torch.autograd.grad(
+                [o for o, _ in pairs],
+                inputs,
+                [g for _, g in pairs],
+                create_graph=deeper,
+                allow_unused=True,
+            )
         )
-    )
     return tuple(next(grads) if need else None for need in wanted)

@@ -61,7 +61,7 @@ def _load() -> _Library | None:
     return library if library.usable else None
 
 
-def _watched() -> bool:
+def watched() -> bool:
     """Whether somebody wants to see the step as operations of torch."""
     return (
         _compiling()
@@ -83,7 +83,7 @@ def step(
     phi: Activation,
 ) -> Tensor | None:
     """`reference.step` with drive W_i u + b; None where that one must serve, or is faster."""
-    if _watched() or _casting():
+    if watched() or _casting():
         return None
     library, form = _load(), _FORMS.get(type(O))
     size, weights = x.numel() ** 2, W.numel()  # (B N)² and N²
@@ -128,7 +128,7 @@ class _Step(torch.autograd.Function):
     def backward(ctx: Any, g: Tensor) -> Any:
         how, tensors, wanted = ctx.how, ctx.saved_tensors, ctx.needs_input_grad[1:]
         library = _load()
-        if library is not None and not torch.is_grad_enabled() and not _watched():
+        if library is not None and not torch.is_grad_enabled() and not watched():
             found = tuple(
                 torch.empty_like(t) if need else None
                 for t, need in zip(tensors[:5], wanted, strict=True)
