@@ -30,11 +30,12 @@ is not counted. "of the limit" gives every contender its own number of operation
 
 _TARGETS = """\
 Full training steps of the `qr` filter, unless it is said otherwise, on two processors. The verdicts
-are computed from the record. What a training step spends where, and how far each part is from the
-limit, is under *profile*, by torch's profiler; the limit there is that of one product per step. A
-roaRNN has five products per step where `nn.RNN` has three, and at $N = 512$ products take nearly
-all of the time: the row *limit* of that case says how many times faster than `nn.RNN` a roaRNN
-could be if nothing else cost anything.
+are computed from the best times of the record; beside them stands what the medians say, which
+tells how much the machine did meanwhile. What a training step spends where, and how far each part
+is from the limit, is under *profile*, by torch's profiler; the limit there is that of one product
+per step. A roaRNN has five products per step where `nn.RNN` has three: the row *limit* of a case
+says how many times faster than `nn.RNN` it could be if its products ran at the limit and nothing
+else cost anything.
 """
 
 
@@ -60,13 +61,15 @@ def page(record: Record) -> str:
 
 def targets_table(record: Record) -> table.Table:
     """Every target beside what was measured."""
-    body = []
+    body, medians = [], record.by_medians()
     for target in TARGETS:
         verdict = target.verdict(record)
         value = None if verdict == "not measured" else target.value(record)
         wanted = f"{target.sense} {table.ratio_text(target.bound)}"
-        body.append([target.what, wanted, table.ratio_text(value), verdict])
-    return ["what", "target", "measured", "verdict"], body
+        middle = None if value is None else target.value(medians)
+        texts = [table.ratio_text(value), table.ratio_text(middle)]
+        body.append([target.what, wanted, *texts, verdict])
+    return ["what", "target", "measured", "by medians", "verdict"], body
 
 
 def _machine(record: Record) -> table.Table:

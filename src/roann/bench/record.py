@@ -89,6 +89,14 @@ class Record:
                 return row
         return None
 
+    def by_medians(self) -> Record:
+        """The same with the median of all samples in place of the best: what noise does to it."""
+        rows = [
+            dataclasses.replace(row, seconds=statistics.median(row.samples or [row.seconds]))
+            for row in self.rows
+        ]
+        return dataclasses.replace(self, rows=rows)
+
     def groups(self) -> Iterator[tuple[str, str, list[Row]]]:
         """(case, work, rows) in order."""
         keys = dict.fromkeys((row.case, row.work) for row in self.rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from roann.bench.record import Record, Row
+from roann.bench.timing import SETTLED_ROUNDS, settled
 
 Table = tuple[list[str], list[list[str]]]
 
@@ -54,7 +55,7 @@ def of_group(record: Record, rows: Sequence[Row]) -> Table:
     columns = [[row.contender for row in rows], [seconds_text(row.seconds) for row in rows]]
     if any(len(row.samples) > 1 for row in rows):
         head.append("median")
-        columns.append([f"+{100 * row.spread:.0f} %" for row in rows])
+        columns.append([_spread_text(row) for row in rows])
     if any(row.steps > 1 for row in rows):
         head.append("per step")
         columns.append([seconds_text(row.per_step) for row in rows])
@@ -70,6 +71,13 @@ def of_group(record: Record, rows: Sequence[Row]) -> Table:
         sizes = [row.extra_bytes for row in rows]
         columns.append(["–" if size is None else bytes_text(size) for size in sizes])
     return head, [list(cells) for cells in zip(*columns, strict=True)]
+
+
+def _spread_text(row: Row) -> str:
+    """How far the median lies above the best, and whether the best was falling to the end."""
+    text = f"+{100 * row.spread:.0f} %"
+    few = len(row.samples) <= SETTLED_ROUNDS
+    return text if few or settled(row.samples) else text + ", unsettled"
 
 
 def aligned(table: Table) -> str:
