@@ -239,5 +239,54 @@ def test_bad_makings(arguments, error, match):
 
 
 def test_a_vector_needs_one_width():
-    with pytest.raises(ValueError, match="alpha: expected a float, got shape"):
+    with pytest.raises(ValueError, match=r"alpha: expected a float or .* \(2, 1\), got shape"):
         RoaFNN([4, 4, 2], alpha=torch.full((2,), 0.1))
+
+
+@pytest.mark.parametrize("width", [1, 4])
+@pytest.mark.parametrize("learned", [False, True])
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_every_layer_of_a_stack_may_have_its_own_alpha(tmp_path, width, learned, bidirectional):
+    """As layers stacked by hand, each with its row."""
+    alpha = torch.rand(3, width, generator=gen(1), dtype=f64) / 2
+    kw = {"dtype": f64, "learn_rho": learned, "bidirectional": bidirectional}
+    stack = RoaRNN(2, 4, 3, alpha=alpha, generator=gen(), **kw)
+    u = x = torch.randn(5, 3, 2, generator=gen(2), dtype=f64)
+    for k in range(3):
+        row = alpha[k] if width == 4 else float(alpha[k])
+        one = RoaRNN(x.shape[-1], 4, alpha=row, generator=gen(), **kw)
+        theirs = {n.replace(f"_l{k}", "_l0"): t for n, t in stack.state_dict().items()}
+        one.load_state_dict({n: theirs[n] for n in one.state_dict() if n != "_alpha"}, strict=False)
+        x = one(x)[0]
+    torch.testing.assert_close(stack(u)[0], x, rtol=1e-13, atol=1e-14)
+    roann.save(stack, tmp_path / "stack.safetensors")
+    assert torch.equal(roann.load(tmp_path / "stack.safetensors")(u)[0], stack(u)[0])
+
+
+@pytest.mark.parametrize("learned", [False, True])
+def test_every_map_of_a_deep_network_may_have_its_own_alpha(learned):
+    sizes, alpha = [3, 5, 5, 5, 2], torch.tensor([[0.1], [0.2], [0.3], [0.4]], dtype=f64)
+    net = RoaFNN(sizes, alpha=alpha, learn_rho=learned, dtype=f64, generator=gen())
+    torch.testing.assert_close(net.alpha, alpha, rtol=1e-13, atol=0)
+    x = given = torch.randn(4, 3, generator=gen(3), dtype=f64)
+    k = 0
+    for i, run in enumerate(net.runs):
+        for d in range(run.depth):
+            W, b = net.get_parameter(f"weight_{i}")[d], net.get_parameter(f"bias_{i}")[d]
+            O = net.get_submodule(f"filter_{i}").to_dense()[d]
+            x = alpha[k] * torch.tanh(x @ W.T + b) + (1 - alpha[k]) * x @ O.T
+            k += 1
+    torch.testing.assert_close(net(given), x, rtol=1e-13, atol=1e-14)
+
+
+def test_rows_that_do_not_fit_are_refused():
+    with pytest.raises(
+        ValueError, match=r"rho: expected a float or .* \(4,\) or \(3, 1\) or \(3, 4\)"
+    ):
+        RoaRNN(2, 4, 3, rho=torch.ones(2, 4), horizon=9)
+    with pytest.raises(ValueError, match=r"alpha: expected a float or a float tensor \(4,\), got"):
+        RoaRNN(2, 4, alpha=torch.full((1, 4), 0.1))
+    with pytest.raises(
+        ValueError, match=r"alpha: expected a float or a float tensor \(2, 1\), got"
+    ):
+        RoaFNN([2, 3, 4], alpha=torch.full((2, 4), 0.1))

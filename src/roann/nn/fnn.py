@@ -40,8 +40,8 @@ class RoaFNN(RoaModule):
         bias: whether there are b_l.
         device: where parameters and filters live.
         dtype: their dtype.
-        rho: ρ; α = ρ / horizon. A number, or, if all maps have the same output width, a tensor
-            (N,) with one per neuron.
+        rho: ρ; α = ρ / horizon. A number, a tensor (M, 1) with one for each of the M maps, or, if
+            all maps have the same output width, (N,) with one per neuron, or (M, N) for both.
         horizon: the number of maps, if not given otherwise.
         alpha: α itself in place of rho and horizon, a number or a tensor likewise.
         learn_rho: learn ρ from that first value, a number (or vector) of its own for every map:
@@ -90,13 +90,12 @@ class RoaFNN(RoaModule):
             horizon = len(self.sizes) - 1
         outs = set(self.sizes[1:])
         features = self.sizes[-1] if len(outs) == 1 else None
-        super().__init__(
-            rho, horizon, alpha, features, learn_rho, nonlinearity, init, device, dtype
-        )
+        mixing = rho, horizon, alpha, features, learn_rho
+        super().__init__(*mixing, nonlinearity, init, device, dtype, len(self.sizes) - 1)
+        self.runs = _runs(self.sizes)
         self.bias, self.recycle = bias, recycle
         self.backend = _checks.choice("backend", backend, BACKENDS)
         self.memory = _checks.choice("memory", memory, MEMORIES)
-        self.runs = _runs(self.sizes)
         for i, run in enumerate(self.runs):
             shapes: dict[str, tuple[int, ...]]
             shapes = {"weight": (run.depth, run.n_out, run.n_in)}
@@ -120,10 +119,16 @@ class RoaFNN(RoaModule):
 
     @property
     def alpha(self) -> float | Tensor:
-        """α as it stands: a number or (N,); learned, one row for each map: (M, 1) or (M, N)."""
+        """α as it stands: as it was given; learned, one row for each map: (M, 1) or (M, N)."""
         if not self.learn_rho:
             return self.alpha_of("")
         return torch.cat([self.alpha_of(f"_{i}") for i in range(len(self.runs))])  # type: ignore[misc]
+
+    def _share(self, alpha: Tensor, suffix: str) -> Tensor:
+        if alpha.dim() < 2 or not suffix:
+            return alpha
+        depths = [run.depth for run in self.runs]
+        return torch.split(alpha, depths)[int(suffix[1:])]
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Draw the parameters anew; the filters stay."""

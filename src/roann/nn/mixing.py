@@ -1,4 +1,4 @@
-"""α, the weight of the nonlinear part: a number, one per neuron, or learned.
+"""α, the weight of the nonlinear part: a number, one per neuron or layer, or learned.
 
 Note [A learned α]
 ------------------
@@ -24,8 +24,8 @@ from roann.filters import Filter
 class Mixed(nn.Module):
     """Abstract: a module with α.
 
-    α is a number, a buffer `_alpha` with one entry per neuron, or made of parameters
-    `alpha_logit…`, which a subclass adds with `_add_logit`: see Note [A learned α].
+    α is a number, a buffer `_alpha` with one entry per neuron (or one row per layer), or made of
+    parameters `alpha_logit…`, which a subclass adds with `_add_logit`: see Note [A learned α].
     """
 
     _alpha: Tensor | None
@@ -39,6 +39,7 @@ class Mixed(nn.Module):
         learn_rho: bool,
         device: torch.device | str | None,
         dtype: torch.dtype | None,
+        layers: int = 1,
     ) -> None:
         super().__init__()
         kind = torch.get_default_dtype() if dtype is None else dtype
@@ -47,7 +48,7 @@ class Mixed(nn.Module):
         if not isinstance(learn_rho, bool):
             _checks.fail("learn_rho", "True or False", repr(learn_rho), error=TypeError)
         self.learn_rho = learn_rho
-        self._start = _start(rho, horizon, alpha, features)
+        self._start = _start(rho, horizon, alpha, features, layers)
         self._logits: list[str] = []
         fixed = isinstance(self._start, Tensor) and not learn_rho
         start = self._start.to(device=device, dtype=kind) if fixed else None  # type: ignore[union-attr]
@@ -70,14 +71,19 @@ class Mixed(nn.Module):
             vector = self._buffers["_alpha"]
         except KeyError:  # a parametrization stands in its place
             vector = self._alpha
-        return self._start if vector is None else vector
+        return self._start if vector is None else self._share(vector, suffix)
+
+    def _share(self, alpha: Tensor, suffix: str) -> Tensor:
+        """What of a given α belongs to the scan whose parameters end in `suffix`; "": all."""
+        return alpha
 
     def _add_logit(self, suffix: str, like: Tensor, depth: int | None = None) -> None:
         """Room beside `like` for a learned α: () or (N,); (depth, 1) or (depth, N) in depth."""
         if not self.learn_rho:
             return
-        shape: tuple[int, ...] = self._start.shape if isinstance(self._start, Tensor) else ()
-        if depth is not None:
+        start = torch.as_tensor(self._start)
+        shape = tuple(self._share(start, suffix).shape)
+        if depth is not None and start.dim() < 2:
             shape = (depth, *(shape or (1,)))
         self._logits.append("alpha_logit" + suffix)
         self.register_parameter(self._logits[-1], nn.Parameter(like.new_empty(shape)))
@@ -89,7 +95,7 @@ class Mixed(nn.Module):
         for name in self._logits:
             logit = self._tensor(name)
             if not logit.is_meta:
-                logit.copy_(torch.logit(start))
+                logit.copy_(torch.logit(self._share(start, name.removeprefix("alpha_logit"))))
 
     def _tensor(self, name: str) -> Tensor:
         """A parameter, or what stands in its place.
@@ -112,7 +118,8 @@ class Mixed(nn.Module):
     def _describe_alpha(self) -> str:
         how = "learned " if self.learn_rho else ""
         if isinstance(self._start, Tensor):
-            return f"alpha={how}vector of {self._start.numel()}"
+            kind = "vector of" if self._start.dim() == 1 else "rows of"
+            return f"alpha={how}{kind} {self._start.shape[-1]}"
         return f"alpha={how and 'learned, from '}{self._start:.6g}"
 
 
@@ -153,9 +160,13 @@ def multiscale(features: int, shortest: float, longest: float) -> Tensor:
 
 
 def _start(
-    rho: float | Tensor, horizon: float | None, alpha: float | Tensor | None, features: int | None
+    rho: float | Tensor,
+    horizon: float | None,
+    alpha: float | Tensor | None,
+    features: int | None,
+    layers: int,
 ) -> float | Tensor:
-    """α from `alpha`, or as rho / horizon; a float, or an (features,) tensor."""
+    """α from `alpha`, or as rho / horizon; a float, or a tensor that `_vector` allows."""
     if alpha is None and horizon is None:
         _checks.fail(
             "horizon",
@@ -168,7 +179,7 @@ def _start(
         if isinstance(rho, Tensor):
             if not rho.is_meta and not bool((rho > 0).all()):
                 _checks.fail("rho", "numbers above 0", f"{rho.min():g}")
-            value: float | Tensor = _vector("rho", rho, features) / steps
+            value: float | Tensor = _vector("rho", rho, features, layers) / steps
             shown = f"a rho up to {float(rho.max()):g}" if not rho.is_meta else "rho"
         else:
             value = _checks.real("rho", rho, positive=True) / steps
@@ -178,8 +189,10 @@ def _start(
         if horizon is not None:
             _checks.fail("horizon", "None when alpha is given", horizon, "pass one of the two")
         cure = "alpha mixes the nonlinear part (1) with the filter (0)"
-        is_vector = isinstance(alpha, Tensor)
-        value = _vector("alpha", alpha, features) if is_vector else _checks.real("alpha", alpha)
+        if isinstance(alpha, Tensor):
+            value = _vector("alpha", alpha, features, layers)
+        else:
+            value = _checks.real("alpha", alpha)
     if isinstance(value, Tensor):
         if not value.is_meta and not bool(((value >= 0) & (value <= 1)).all()):
             _checks.fail("alpha", "entries in [0, 1]", f"[{value.min():g}, {value.max():g}]", cure)
@@ -188,13 +201,15 @@ def _start(
     return value
 
 
-def _vector(argument: str, value: object, features: int | None) -> Tensor:
-    """A copy of a float tensor (features,)."""
-    assert isinstance(value, Tensor)
-    if features is None or value.shape != (features,) or not value.is_floating_point():
+def _vector(argument: str, value: Tensor, features: int | None, layers: int) -> Tensor:
+    """A copy of a float tensor: one per neuron, or, of several layers, one row for each."""
+    shapes: list[tuple[int, ...]] = [] if features is None else [(features,)]
+    if layers > 1:
+        shapes += [(layers, 1)] if features is None else [(layers, 1), (layers, features)]
+    if tuple(value.shape) not in shapes or not value.is_floating_point():
         what = f"shape {tuple(value.shape)} of {value.dtype}"
-        wanted = "a float" if features is None else f"a float or a float tensor ({features},)"
-        _checks.fail(argument, wanted, what)
+        tensors = f" or a float tensor {' or '.join(map(str, shapes))}" if shapes else ""
+        _checks.fail(argument, "a float" + tensors, what)
     return value.detach().clone()
 
 

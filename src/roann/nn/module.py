@@ -28,8 +28,9 @@ class RoaModule(Mixed):
         init: str,
         device: torch.device | str | None,
         dtype: torch.dtype | None,
+        layers: int = 1,
     ) -> None:
-        super().__init__(rho, horizon, alpha, features, learn_rho, device, dtype)
+        super().__init__(rho, horizon, alpha, features, learn_rho, device, dtype, layers)
         self.nonlinearity = _checks.choice("nonlinearity", nonlinearity, ACTIVATIONS)
         self.init = _checks.choice("init", init, INITS)
 

@@ -45,9 +45,10 @@ class RoaRNN(RoaModule):
         bidirectional: whether a second scan runs from the end to the beginning.
         device: where the parameters and filters live.
         dtype: their dtype.
-        rho: ρ; α = ρ / horizon. A number, or a tensor (N,) with one per neuron.
+        rho: ρ; α = ρ / horizon. A number, a tensor (N,) with one per neuron, or, of several layers,
+            a tensor (num_layers, 1) or (num_layers, N) with a row for each.
         horizon: the number of steps over which gradients must survive, usually T.
-        alpha: α itself, a number in [0, 1] or a tensor (N,), in place of rho and horizon; see
+        alpha: α itself, a number in [0, 1] or a tensor likewise, in place of rho and horizon; see
             `roann.multiscale`.
         learn_rho: learn ρ from that first value, one for each layer and direction: one number if
             a number is given, one per neuron if a tensor is. It is the parameter `alpha_logit_l0`,
@@ -101,11 +102,11 @@ class RoaRNN(RoaModule):
     ) -> None:
         _checks.size("input_size", input_size)
         _checks.size("hidden_size", hidden_size)
-        super().__init__(
-            rho, horizon, alpha, hidden_size, learn_rho, nonlinearity, init, device, dtype
-        )
+        _checks.size("num_layers", num_layers)
+        mixing = rho, horizon, alpha, hidden_size, learn_rho
+        super().__init__(*mixing, nonlinearity, init, device, dtype, num_layers)
         self.input_size, self.hidden_size = input_size, hidden_size
-        self.num_layers = _checks.size("num_layers", num_layers)
+        self.num_layers = num_layers
         self.bias, self.batch_first, self.bidirectional = bias, batch_first, bidirectional
         self.dropout = _checks.real("dropout", dropout)
         if not 0 <= self.dropout <= 1:
@@ -135,10 +136,17 @@ class RoaRNN(RoaModule):
 
     @property
     def alpha(self) -> float | Tensor:
-        """α as it stands: a number or (N,), or, learned by several scans, one row for each."""
-        if not self.learn_rho or len(self._logits) == 1:
-            return self.alpha_of("_l0")
-        return torch.stack([torch.sigmoid(self._tensor(name)) for name in self._logits])
+        """α as it stands: as it was given, or, learned by several scans, one row for each."""
+        if not self.learn_rho:
+            return self.alpha_of("")
+        learned = [self.alpha_of(suffix) for _, suffix in self._scans()]
+        return learned[0] if len(learned) == 1 else torch.stack(learned)  # type: ignore[arg-type]
+
+    def _share(self, alpha: Tensor, suffix: str) -> Tensor:
+        if alpha.dim() < 2 or not suffix:
+            return alpha
+        row = alpha[int(suffix.split("_")[1][1:])]
+        return row if len(row) == self.hidden_size else row[0]
 
     @property
     def _directions(self) -> int:
