@@ -66,7 +66,9 @@ class Statistics(nn.Module):
         units = z[:n].transpose(0, 1).reshape(B, n * size)
         early = F.batch_norm(units, mean, var, gamma.repeat(n), None, self.training, RATE, EPS)
         early = early.view(B, n, size).transpose(0, 1)
-        return torch.cat([early, *(self(z[t], t, gamma).unsqueeze(0) for t in range(n, T))])
+        # Unbound once: the gradient of every z[t] on its own would be an array as long as z.
+        late = [self(step, n, gamma).unsqueeze(0) for step in z[n:].unbind(0)]
+        return torch.cat([early, *late])
 
     def population(self, z: Tensor, gamma: Tensor) -> Tensor:
         """z (…, size) by the population statistics of the last step."""
