@@ -142,7 +142,8 @@ def league(arms: Arms, book: Book) -> list[str]:
         "step includes them. A fast kernel helps here, as it does in use. The last columns are "
         "the smallest and largest logarithms of the singular values of the Jacobian of the whole "
         "sequence, before and after training, of seed 0; of a state of more than "
-        f"{LARGEST:,} numbers only the largest is measured.",
+        f"{LARGEST:,} numbers only the largest is measured. −∞ is exactly zero: where units are "
+        "inactive, or all of them at some step, the past is cut off.",
         "",
     ]
     tasks: dict[str, list[tuple[str, Arm]]] = {}
@@ -177,13 +178,14 @@ def _rank(arm: Arm, sign: int, worst: float) -> float:
 
 def _league_row(system: str, arm: Arm, score: str) -> list[str]:
     ends = [spread(probe) for probe in arm[0].probes]
+    speeds = [1e3 * r.run.seconds / r.run.steps for r in arm if r.run.steps]
     open_ = any(r.run.status == "unfinished" for r in arm)
     return [
         f"{system} (under way)" if open_ else system,
         f"{arm[0].run.facts['effective_parameters']:,}",
         f"{statistics.median(r.run.steps for r in arm):,.0f}",
         f"{statistics.median(len(r.curve(score)) for r in arm):,.0f}",
-        number(statistics.median(1e3 * r.run.seconds / max(1, r.run.steps) for r in arm)),
+        number(statistics.median(speeds)) if speeds else ABSENT,
         shown(score, median_of(arm, "best")),
         shown(score, best_of(arm, "best")),
         f"{sum(r.lost for r in arm)} of {len(arm)}",
