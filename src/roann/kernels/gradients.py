@@ -9,7 +9,7 @@ from torch import Tensor
 
 from roann.kernels.problem import Adjoint, Before, Problem
 
-PARTS = 16  # of a sum over rows, whatever the number of threads
+PARTS = 8  # of a sum over rows, whatever the number of threads
 CALL = 1 << 34  # multiply-adds in one product, some tenths of a second: signals wait for its end
 _SHARED = {"W": 2, "W_i": 2, "b": 1, "alpha": 1}  # dimensions of what all steps add to, at most
 
