@@ -16,35 +16,38 @@ def test_a_cloud_is_what_a_probe_saw():
     assert cloud_of({"sigma": [0.5, None], "bound": bound}, 7) == Cloud(
         7, [0.5, -math.inf], -1.0, 2.0, vacuous=True
     )
-    assert cloud_of({"sigma_max": 0.5}, 7) == Cloud(7, [0.5], largest_only=True)
-    assert cloud_of({"sigma_max": None}, 7) == Cloud(7, [-math.inf], largest_only=True)
+    extremes = {"sigma_max": 0.5, "sigma_min": -3.0}
+    assert cloud_of(extremes, 7) == Cloud(7, [0.5, -3.0], extremes_only=True)
+    zeros = {"sigma_max": None, "sigma_min": None}
+    assert cloud_of(zeros, 7) == Cloud(7, [-math.inf, -math.inf], extremes_only=True)
     assert cloud_of({"norm_W": 1.0}, 7) is None
     assert cloud_of({"sigma": []}, 7) is None
 
 
 @pytest.mark.parametrize("xlog", [False, True])
-def test_a_largest_value_alone_is_a_marker(xlog: bool):
-    clouds = [Cloud(10, [0.5], largest_only=True), Cloud(20, [0.7], largest_only=True)]
+def test_extremes_alone_are_markers(xlog: bool):
+    clouds = [Cloud(10, [0.5, -2.0], extremes_only=True), Cloud(20, [0.7], extremes_only=True)]
     figure = singular_values({"urnn": clouds}, xlog=xlog)
-    line = line_at(figure, "urnn, largest only")
-    assert line.get_xydata().tolist() == [[10.0, 0.5], [20.0, 0.7]]
+    line = line_at(figure, "urnn, extremes only")
+    assert line.get_xydata().tolist() == [[10.0, 0.5], [10.0, -2.0], [20.0, 0.7]]
     assert line.get_linestyle() == "None"
     assert line.get_marker() not in ("None", "")
-    assert legend_texts(figure) == ["urnn, largest only"]
+    assert legend_texts(figure) == ["urnn, extremes only"]
 
 
 def test_an_arm_may_have_both():
-    clouds = [Cloud(0, [0.1, 0.2]), Cloud(5, [0.3], largest_only=True)]
+    clouds = [Cloud(0, [0.1, 0.2]), Cloud(5, [0.3, -math.inf], extremes_only=True)]
     figure = singular_values({"lstm": clouds}, xlog=False)
-    assert legend_texts(figure) == ["lstm", "lstm, largest only"]
-    heights = np.asarray(line_at(figure, "lstm, largest only").get_ydata(), dtype=float)
+    label = "lstm, extremes only (smallest are 0)"
+    assert legend_texts(figure) == ["lstm", label]
+    heights = np.asarray(line_at(figure, label).get_ydata(), dtype=float)
     assert heights.tolist() == [0.3]
 
 
 @pytest.mark.parametrize("xlog", [False, True])
-@pytest.mark.parametrize("largest_only", [False, True])
-def test_what_is_zero_as_a_whole_is_an_arrow_at_the_foot(xlog: bool, largest_only: bool):
-    clouds = [Cloud(10, [-math.inf], largest_only=largest_only)]
+@pytest.mark.parametrize("extremes_only", [False, True])
+def test_what_is_zero_as_a_whole_is_an_arrow_at_the_foot(xlog: bool, extremes_only: bool):
+    clouds = [Cloud(10, [-math.inf], extremes_only=extremes_only)]
     figure = singular_values({"dilated-cnn": clouds}, xlog=xlog)
     assert svg_bytes(figure)
     (axes,) = figure.axes
@@ -53,7 +56,7 @@ def test_what_is_zero_as_a_whole_is_an_arrow_at_the_foot(xlog: bool, largest_onl
     low, high = axes.get_xlim()
     assert low < 10 < high
     (text,) = legend_texts(figure)
-    assert text == f"dilated-cnn{', largest only' * largest_only} (all are 0)"
+    assert text == f"dilated-cnn{', extremes only' * extremes_only} (all are 0)"
 
 
 def test_the_interval_of_a_single_cloud_has_a_width():

@@ -141,7 +141,7 @@ def test_the_first_gradient_is_that_of_the_loss_by_the_first_state(name):
 
 
 @every_model
-def test_of_a_huge_state_every_system_has_the_largest_value(name, monkeypatch, caplog):
+def test_of_a_huge_state_every_system_has_the_extreme_values(name, monkeypatch, caplog):
     task, model = made(name, 2)
     whole = probe(task, model, 0)
     monkeypatch.setattr(room, "LARGEST", 0)
@@ -153,6 +153,8 @@ def test_of_a_huge_state_every_system_has_the_largest_value(name, monkeypatch, c
         assert found["sigma_max"] == -math.inf
     else:  # ten Krylov steps find it from below
         assert -0.01 < found["sigma_max"] - largest < 1e-5 * max(1, abs(largest))
+    smallest = whole["sigma"][-1]
+    assert found["sigma_min"] == pytest.approx(smallest, rel=1e-4, abs=0.01)
     assert found["gradient_by_step"] == whole["gradient_by_step"]
     assert len(probed(name, plain({"step": 0} | found)).axes) == 2
 

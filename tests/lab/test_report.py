@@ -260,11 +260,11 @@ def test_copying_shows_recall_before_loss(tmp_path: Path):
     assert (second.get_ylabel(), second.get_yscale()) == ("cross-entropy", "log")
 
 
-def test_a_system_of_which_only_the_largest_value_is_known_is_drawn_too(tmp_path: Path):
+def test_a_system_of_which_only_the_extreme_values_are_known_is_drawn_too(tmp_path: Path):
     values = {
         "roa-rnn": {"sigma": [0.1, -0.3]},
-        "urnn": {"sigma_max": 0.05},
-        "dilated-cnn": {"sigma_max": None},
+        "urnn": {"sigma_max": 0.05, "sigma_min": -2.0},
+        "dilated-cnn": {"sigma_max": None, "sigma_min": None},
     }
     for name, seen in values.items():
         model = {"name": name, "hidden_size": 4}
@@ -276,8 +276,8 @@ def test_a_system_of_which_only_the_largest_value_is_known_is_drawn_too(tmp_path
     (exhibit,) = [e for e in exhibits_of(section) if e.title.endswith("singular values")]
     (legend,) = exhibit.figure.legends
     labels = [text.get_text() for text in legend.get_texts()]
-    assert sum("largest only" in label for label in labels) == 2
-    assert any("urnn" in label and "largest only" in label for label in labels)
+    assert sum("extremes only" in label for label in labels) == 2
+    assert any("urnn" in label and "extremes only" in label for label in labels)
     assert any("dilated-cnn" in label and "all are 0" in label for label in labels)
-    assert "Of a state of more than 1,024 numbers only the largest" in exhibit.caption
+    assert "of more than 1,024 numbers only the largest and the smallest" in exhibit.caption
     assert "An arrow at the foot: all are exactly 0." in exhibit.caption

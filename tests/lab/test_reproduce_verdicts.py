@@ -222,7 +222,7 @@ def test_kinds_of_rho_are_compared_with_one_fixed_rho_of_the_same_seed():
 
 def test_the_league_is_sorted_by_the_median_and_shows_both_ends():
     ends = [{"step": 0, "sigma": [0.5, -0.25]}, {"step": 300, "sigma": [2.0, None]}]
-    large = [{"step": 0, "sigma_max": 1.5}]
+    large = [{"step": 0, "sigma_max": 1.5, "sigma_min": None}]
     budget = {"max_seconds": 40.0}
     runs = [
         run("league-adding-200-lstm-s0", "adding", [0.1, 0.2, 0.1], train=budget, probes=ends),
@@ -234,7 +234,7 @@ def test_the_league_is_sorted_by_the_median_and_shows_both_ends():
     assert "### adding-200, 40 s of processor time each" in text
     rows = [line for line in text.splitlines() if "1,230" in line]
     assert rows == [
-        "| urnn | 1,230 | 100 | 1 | 100 | 0.01 | 0.01 | 0 of 1 | – … 1.5 | – |",
+        "| urnn | 1,230 | 100 | 1 | 100 | 0.01 | 0.01 | 0 of 1 | −∞ … 1.5 | – |",
         "| lstm | 1,230 | 300 | 3 | 33.3 | 0.1 | 0.1 | 1 of 2 | −0.25 … 0.5 | −∞ … 2 |",
         "| gru (under way) | 1,230 | 100 | 1 | 10 | 0.2 | 0.2 | 0 of 1 | – | – |",
     ]

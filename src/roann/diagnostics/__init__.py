@@ -6,6 +6,10 @@ model, draws from a global random generator, or keeps state.
 
 from roann.diagnostics.bounds import Bounds, Interval, bounds_of, roa_bounds, spectral_norm
 from roann.diagnostics.certificate import Certificate, certify
+from roann.diagnostics.extremes import (
+    extreme_log_singular_values,
+    smallest_log_singular_value,
+)
 from roann.diagnostics.gradients import GradientWatcher, gradient_along_time
 from roann.diagnostics.jacobian import (
     Trajectory,
@@ -15,7 +19,6 @@ from roann.diagnostics.jacobian import (
 )
 from roann.diagnostics.spectrum import (
     eigenvalues,
-    extreme_log_singular_values,
     log_singular_values,
     lyapunov_exponents,
 )
@@ -35,6 +38,7 @@ __all__ = [
     "log_singular_values",
     "lyapunov_exponents",
     "roa_bounds",
+    "smallest_log_singular_value",
     "spectral_norm",
     "step_jacobian",
     "trajectory",

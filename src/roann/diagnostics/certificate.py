@@ -12,8 +12,9 @@ from torch import Tensor
 
 from roann import _checks
 from roann.diagnostics.bounds import LOST, Bounds, bounds_of, number
+from roann.diagnostics.extremes import extreme_log_singular_values
 from roann.diagnostics.jacobian import trajectory
-from roann.diagnostics.spectrum import extreme_log_singular_values, log_singular_values
+from roann.diagnostics.spectrum import log_singular_values
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

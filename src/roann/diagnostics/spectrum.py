@@ -41,16 +41,12 @@ A delay line forgets: the product of its Jacobians is nilpotent, and its singula
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import product
+from collections.abc import Iterable, Iterator
 
 import torch
 from torch import Tensor
 
 from roann import _checks
-from roann.diagnostics.jacobian import Trajectory
-from roann.diagnostics.krylov import extremes, random_unit
-from roann.diagnostics.maps import Jacobian
 
 EPS = torch.finfo(torch.float64).eps
 KAPPA = 1e-4  # above this ratio of the extreme singular values LAPACK is accurate to 1e-11
@@ -159,82 +155,6 @@ def eigenvalues(jacobian: Tensor) -> Tensor:
     """
     values: Tensor = torch.linalg.eigvals(jacobian.detach().to("cpu", torch.float64))
     return values.gather(-1, values.abs().argsort(dim=-1, descending=True))
-
-
-def extreme_log_singular_values(path: Trajectory, steps: int = 60) -> tuple[Tensor, Tensor]:
-    r"""The logarithms of the extreme singular values of ∂x_M/∂x_0, without forming a matrix.
-
-    .. math:: \log\sigma_{\max},\ \log\sigma_{\min}\ \text{of}\ J_M \cdots J_2 J_1
-
-    Golub–Kahan–Lanczos on products with the factors, rescaled after each so that nothing over- or
-    underflows. The smallest value is an upper estimate, good if the condition number is moderate
-    (as the theorems make it for our layers); see Note [How far to trust a Krylov value].
-
-    Args:
-        path: a run; the rows of a batch are taken one by one.
-        steps: Krylov steps; each costs two passes along the chain.
-
-    Shape:
-        two tensors (…, 2): the values (largest, smallest), and the residual of each relative to
-        it.
-
-    Example:
-        >>> import roann
-        >>> from roann.diagnostics import end_to_end_jacobian, trajectory
-        >>> g = torch.Generator().manual_seed(0)
-        >>> rnn = roann.RoaRNN(1, 30, rho=0.1, horizon=50, generator=g)
-        >>> u = torch.ones(50, 1)
-        >>> found, _ = extreme_log_singular_values(trajectory(rnn, u))
-        >>> exact = torch.linalg.svdvals(end_to_end_jacobian(rnn, u)).log()
-        >>> bool((found - exact[[0, -1]]).abs().max() < 1e-4)
-        True
-
-    Reference: Theorems II.1 and III.1 of the paper, for widths at which an SVD is too dear.
-    """
-    first, last = path.states[0], path.states[-1]
-    lead = first.shape[:-1]
-    with torch.no_grad():
-        chain = [path.jacobian(k) for k in range(len(path))]
-        found = [
-            _extremes_of_chain([J.row(row) for J in chain], first[row], last[row], steps)
-            for row in product(*map(range, lead))
-        ]
-    table = torch.tensor(found, dtype=torch.float64).reshape(*lead, 2, 2)
-    return table[..., 0, :], table[..., 1, :]
-
-
-def _extremes_of_chain(
-    chain: Sequence[Jacobian], first: Tensor, last: Tensor, steps: int
-) -> tuple[tuple[float, float], tuple[float, float]]:
-    """(log largest, log smallest) of a product of factors, and their relative residuals."""
-    wide = len(first) > len(last)  # then the transpose has no null space of its own
-    start = v = random_unit(min(len(first), len(last)), first)
-    for _ in range(3):  # a few power steps tell the scale of the product
-        w, scale = _pushed(chain, v, wide)
-        if scale == -math.inf:
-            return (scale, scale), (0.0, 0.0)
-        v, _ = _pushed(chain, w, not wide)
-
-    def scaled(x: Tensor, transpose: bool) -> Tensor:
-        unit, log = _pushed(chain, x, transpose)
-        return unit * math.exp(log - scale)
-
-    e = extremes(lambda x: scaled(x, wide), lambda x: scaled(x, not wide), start, steps)
-    logs = [math.log(s) + scale if s > 0 else -math.inf for s in (e.largest, e.smallest)]
-    residuals = (e.largest_residual / e.largest, e.smallest_residual / max(e.smallest, EPS))
-    return (logs[0], logs[1]), residuals
-
-
-def _pushed(chain: Sequence[Jacobian], v: Tensor, transpose: bool) -> tuple[Tensor, float]:
-    """The direction and the log length of the product (or its transpose) applied to v."""
-    log = 0.0
-    for J in reversed(chain) if transpose else chain:
-        v = J.apply_transpose(v) if transpose else J.apply(v)
-        length = float(v.norm())
-        if length == 0:
-            return v, -math.inf
-        v, log = v / length, log + math.log(length)
-    return v, log
 
 
 def _mixing(n: int) -> Tensor:

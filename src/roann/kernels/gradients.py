@@ -10,6 +10,7 @@ from torch import Tensor
 from roann.kernels.problem import Adjoint, Before, Problem
 
 PARTS = 8  # of a sum over rows, whatever the number of threads
+FEW_INPUTS = 16  # up to which W_i and b are summed in one pass
 CALL = 1 << 34  # multiply-adds in one product, some tenths of a second: signals wait for its end
 _SHARED = {"W": 2, "W_i": 2, "b": 1, "alpha": 1}  # dimensions of what all steps add to, at most
 
@@ -92,14 +93,33 @@ class Gradients:
                 done += len(rows)
         elif self.W is not None:
             self._add_deep(p, self.W[start : start + p.steps], before, a)
-        if self.b is not None and self.b.dim() == 1:
-            self.b += flat.sum(0)
-        elif self.b is not None:
+        if self.b is not None and self.b.dim() == 2:
             self.b[start : start + p.steps] = _over_rows(p, a)
         if self.u is not None and p.W_i is not None:
             torch.matmul(a, p.W_i, out=self.u[self.of.cut(start, start + p.steps)])
-        if self.W_i is not None and p.u is not None:
-            _add_outer(self.W_i, flat, p.u.flatten(0, -2))
+        self._add_drive(p, flat)
+
+    def _add_drive(self, p: Problem, a: Tensor) -> None:
+        """W_i, and a b that all steps share: the weights of an input that is always 1.
+
+        To read a is most of the work, so both are made in one pass unless u is too large to copy.
+        """
+        u = None if self.W_i is None or p.u is None else p.u.flatten(0, -2)
+        if u is not None and self.W_i is not None and u.shape[1] > FEW_INPUTS:
+            _add_outer(self.W_i, a, u)
+            u = None
+        inputs = [] if u is None else [u]
+        if self.b is not None and self.b.dim() == 1:
+            inputs.append(a.new_ones(len(a), 1))
+        if not inputs:
+            return
+        joint = torch.cat(inputs, 1)
+        found = a.new_zeros(a.shape[1], joint.shape[1])
+        _add_outer(found, a, joint)
+        if self.b is not None and self.b.dim() == 1:
+            self.b += found[:, -1]
+        if u is not None and self.W_i is not None:
+            self.W_i += found[:, : u.shape[1]]
 
     @staticmethod
     def _add_deep(p: Problem, W: Tensor, before: Before, a: Tensor) -> None:
@@ -130,8 +150,11 @@ def _add_outer(to: Tensor, a: Tensor, x: Tensor) -> None:
     """to += aᵀ x, summed over rows in an order that does not depend on the number of threads.
 
     As one product, BLAS would cut a long sum into as many parts as it has threads. As a batch of
-    products it gives each thread whole ones.
+    products it gives each thread whole ones. A wide a and a narrow x are multiplied as xᵀ a: BLAS
+    reads them two to three times as fast that way.
     """
+    if x.shape[1] < a.shape[1]:
+        to, a, x = to.mT, x, a
     parts = min(PARTS, max(1, (1 << 24) // max(1, to.numel())))  # their sums must fit in memory
     block = max(parts, CALL // max(1, to.numel()) // parts * parts)
     for low in range(0, len(a), block):

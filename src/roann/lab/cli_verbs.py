@@ -156,7 +156,8 @@ def _probe_lines(found: dict[str, Any]) -> list[str]:
         lines.append(f"log singular values{over}: {low:.4g} to {high:.4g}")
     if "sigma_max" in found:
         over = f" over {found['maps']} maps"
-        lines.append(f"largest log singular value{over}: {found['sigma_max']:.4g}")
+        low, high = found["sigma_min"], found["sigma_max"]
+        lines.append(f"extreme log singular values{over}: {low:.4g} and {high:.4g}")
     if "gradient_by_step" in found:
         first, last = found["gradient_by_step"][0], found["gradient_by_step"][-1]
         lines.append(f"gradient norm: {first:.4g} at the first state, {last:.4g} at the last")

@@ -17,13 +17,13 @@ from torch import Tensor, nn
 
 from roann import RoaFNN, RoaRNN
 from roann.diagnostics.bounds import roa_bounds, spectral_norm
+from roann.diagnostics.extremes import (
+    extreme_log_singular_values,
+    smallest_log_singular_value,
+)
 from roann.diagnostics.gradients import gradient_along_time
 from roann.diagnostics.jacobian import Trajectory, trajectory
-from roann.diagnostics.spectrum import (
-    eigenvalues,
-    extreme_log_singular_values,
-    log_singular_values,
-)
+from roann.diagnostics.spectrum import eigenvalues, log_singular_values
 from roann.diagnostics.systems import roa
 from roann.lab.models.base import Model, SequenceModel
 from roann.lab.tasks.base import Task
@@ -32,7 +32,7 @@ from roann.lab.tasks.double_moon import WINDOW
 SEQUENCES = 4  # of the batch, for gradients; the spectrum is that of the first
 FACTORISATIONS = 1000  # beyond as many maps, successive Jacobians are multiplied plainly
 WORK = 7e9  # and so they are beyond as many maps × n³ for a state of n numbers
-LARGEST = 1024  # numbers in a state whose Jacobian is not formed: only its norm is measured
+LARGEST = 1024  # numbers in a state; of larger ones only the extreme singular values are found
 POINTS = 512  # of the gradient along time that are kept
 COLUMNS, ROWS = 61, 43  # of a decision surface
 _log = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ def probe(task: Task, model: Model, seed: int) -> dict[str, Any]:
     Returns:
         ``maps``: M, how many the state goes through: steps, or layers of a deep network, whose
         x_0 is the input and x_M the output; ``sigma``: natural logarithms of the singular
-        values of ∂x_M/∂x_0, or ``sigma_max``: that of the largest, of a huge state;
+        values of ∂x_M/∂x_0, or, of a huge state, ``sigma_max`` and ``sigma_min``: the extremes;
         ``eigenvalues``: [real, imaginary] of the last step's Jacobian;
         ``gradient_by_step`` with ``gradient_at``: the norm of ∂ℓ/∂x_k and its k, for the loss ℓ at
         the last step; ``norm_W``: ‖W‖;
@@ -115,10 +115,13 @@ def _spectrum(
     task: Task, model: Model, chain: Chain, inputs: Tensor, targets: Tensor
 ) -> dict[str, Any]:
     path = trajectory(chain, inputs[:, 0] if inputs.dim() == 3 else inputs[0])
-    n = max(x.shape[-1] for x in path.states)
+    sizes = {x.shape[-1] for x in path.states}
+    n = max(sizes)
     if n > LARGEST:
-        largest = float(extreme_log_singular_values(path, 10)[0][0])
-        return {"maps": len(path), "sigma_max": largest}
+        largest, smallest = extreme_log_singular_values(path, 10)[0].tolist()
+        if len(sizes) == 1:  # else the few numbers at one end are exhausted by ten steps
+            smallest = float(smallest_log_singular_value(path))
+        return {"maps": len(path), "sigma_max": largest, "sigma_min": smallest}
     every = math.ceil(max(len(path) / FACTORISATIONS, len(path) * n**3 / WORK))
     sigma = log_singular_values(path.jacobians(), every)
     return {"maps": len(path), "sigma": _rounded(sigma)} | _eigenvalues(path)

@@ -45,7 +45,7 @@ class Cloud(NamedTuple):
         lower: ln of the interval's lower end; None where nothing is claimed.
         upper: ln of the interval's upper end; None where nothing is claimed.
         vacuous: the interval holds but says nothing.
-        largest_only: `log_sigma` holds the largest one alone, the others were not measured.
+        extremes_only: `log_sigma` holds the largest and the smallest, the only ones measured.
     """
 
     x: float
@@ -53,13 +53,13 @@ class Cloud(NamedTuple):
     lower: float | None = None
     upper: float | None = None
     vacuous: bool = False
-    largest_only: bool = False
+    extremes_only: bool = False
 
 
 def cloud_of(record: Mapping[str, Any], x: float) -> Cloud | None:
     """What a probe saw, at `x`; None if it has no singular value."""
-    largest_only = "sigma" not in record and "sigma_max" in record
-    values = [record["sigma_max"]] if largest_only else record.get("sigma")
+    extremes_only = "sigma_max" in record
+    values = [record["sigma_max"], record["sigma_min"]] if extremes_only else record.get("sigma")
     if not values:
         return None
     bound = record.get("bound") or {}
@@ -71,7 +71,7 @@ def cloud_of(record: Mapping[str, Any], x: float) -> Cloud | None:
         None if lower is None else float(lower),
         None if upper is None else float(upper),
         bool(bound.get("vacuous", False)),
-        largest_only,
+        extremes_only,
     )
 
 
@@ -87,7 +87,7 @@ def singular_values(
 
     The interval is filled where it says something, and only outlined where it is vacuous. Around
     ln σ = 0, where gradients neither vanish nor explode, the axis is linear; if any value is far
-    away it is logarithmic beyond ±1. Where only the largest value was measured it is a marker.
+    away it is logarithmic beyond ±1. Where only the extremes were measured they are markers.
     """
     figure, axes = one_axes()
     draw_singular_values(axes, arms, xlabel=xlabel, xlog=xlog)
@@ -178,20 +178,20 @@ def _draw_clouds(axes: Axes, label: str, clouds: Sequence[Cloud], look: Look, sp
     ys: list[float] = []
     for cloud in clouds:
         left, _, right = span(cloud.x)
-        for value in [] if cloud.largest_only else _finite(cloud):
+        for value in [] if cloud.extremes_only else _finite(cloud):
             xs += [left, right, math.nan]
             ys += [value, value, math.nan]
-    whole = [cloud for cloud in clouds if not cloud.largest_only]
-    largest = [cloud for cloud in clouds if cloud.largest_only]
+    whole = [cloud for cloud in clouds if not cloud.extremes_only]
+    extremes = [cloud for cloud in clouds if cloud.extremes_only]
     if whole:
         name = label_text(label) + _zeros_text(whole)
         axes.plot(xs, ys, color=look.color, linewidth=0.9, label=name, zorder=3)
-    if largest:
-        points = [(span(cloud.x)[1], s) for cloud in largest for s in _finite(cloud)]
+    if extremes:
+        points = [(span(cloud.x)[1], s) for cloud in extremes for s in _finite(cloud)]
         axes.plot(
             [x for x, _ in points], [s for _, s in points], color=look.color, linestyle="none",
             marker=look.marker, markersize=4.5, zorder=3,
-            label=f"{label_text(label)}, largest only{_zeros_text(largest)}",
+            label=f"{label_text(label)}, extremes only{_zeros_text(extremes)}",
         )  # fmt: skip
     feet = [span(cloud.x)[1] for cloud in clouds if not _finite(cloud)]
     if feet:  # what is 0 as a whole is on no logarithmic axis: an arrow at its foot points there
@@ -207,7 +207,9 @@ def _zeros_text(clouds: Sequence[Cloud]) -> str:
     zeros = sum(s == -math.inf for s in values)
     if not zeros:
         return ""
-    return " (all are 0)" if zeros == len(values) else f" ({zeros} more are 0)"
+    if zeros == len(values):
+        return " (all are 0)"
+    return " (smallest are 0)" if clouds[0].extremes_only else f" ({zeros} more are 0)"
 
 
 @drawn

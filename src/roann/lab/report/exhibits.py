@@ -244,10 +244,10 @@ def _clouds(section: Section, arms: Sequence[Arm]) -> Exhibit | None:
         "explodes.",
         _interval_words(every),
     ]
-    if any(cloud.largest_only for cloud in every):
+    if any(cloud.extremes_only for cloud in every):
         words.append(
-            f"Of a state of more than {LARGEST:,} numbers only the largest singular value is "
-            "measured: a mark in place of dashes."
+            f"Of a state of more than {LARGEST:,} numbers only the largest and the smallest "
+            "singular value are measured: marks in place of dashes."
         )
     if any(all(s == -math.inf for s in cloud.log_sigma) for cloud in every):
         words.append("An arrow at the foot: all are exactly 0.")

@@ -103,7 +103,7 @@ def seeds_of_copying(arms: Arms) -> list[str]:
     return ["Every seed of the roaRNN, with what its probes saw:", "", *table(head, rows)]
 
 
-def interval(ends: tuple[float | None, float] | None) -> str:
+def interval(ends: tuple[float, float] | None) -> str:
     """Two ends."""
     return ABSENT if ends is None else f"{number(ends[0])} … {number(ends[1])}"
 

@@ -129,15 +129,11 @@ class Reading:
         return max(norms, default=None)
 
 
-def spread(probe: Mapping[str, Any]) -> tuple[float | None, float] | None:
-    """The smallest and largest ln σ of a probe, of a huge state only the largest.
-
-    JSON has no −∞, and says null.
-    """
+def spread(probe: Mapping[str, Any]) -> tuple[float, float] | None:
+    """The smallest and largest ln σ of a probe. JSON has no −∞, and says null."""
     sigma = probe.get("sigma")
     if "sigma_max" in probe:
-        largest = probe["sigma_max"]
-        return None, -math.inf if largest is None else float(largest)
+        sigma = [probe["sigma_min"], probe["sigma_max"]]
     if not sigma:
         return None
     values = [-math.inf if value is None else float(value) for value in sigma]

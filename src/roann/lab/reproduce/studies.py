@@ -8,7 +8,6 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from roann.lab.probe import LARGEST
 from roann.lab.reproduce.chapters import Arms, interval, seeds_of_copying
 from roann.lab.reproduce.exhibits import growth, logs, of_kind
 from roann.lab.reproduce.reading import Reading, best_of, median_of, spread
@@ -130,8 +129,9 @@ def league(arms: Arms, book: Book) -> list[str]:
     """Every system on every task of the league."""
     lines = [
         "Every sequence system of the lab, at about as many trained numbers as a roaRNN of 128 "
-        "neurons (a leaky ESN trains its readout alone), for the same processor time on one core, "
-        "two runs at a time on two cores; on psMNIST those that need some three minutes for an "
+        "neurons (a leaky ESN trains its readout alone), for the same time by the clock of the "
+        "core it has to itself (what other processes take does not count), two runs at a time on "
+        "two cores; on psMNIST those that need some three minutes for an "
         "epoch, or less, run for the same number of epochs, one seed each. What a model is made "
         "of, its learning rate and a bound on the gradient's norm are as published for the task, "
         "else as published for another task, else Adam at 0.001. All else is the same for all: "
@@ -141,9 +141,8 @@ def league(arms: Arms, book: Book) -> list[str]:
         "The score is the best of all evaluations, of which slow systems have few; the time of a "
         "step includes them. A fast kernel helps here, as it does in use. The last columns are "
         "the smallest and largest logarithms of the singular values of the Jacobian of the whole "
-        "sequence, before and after training, of seed 0; of a state of more than "
-        f"{LARGEST:,} numbers only the largest is measured. −∞ is exactly zero: where units are "
-        "inactive, or all of them at some step, the past is cut off.",
+        "sequence, before and after training, of seed 0. −∞ is exactly zero: where units are "
+        "inactive, or a delay line has run out, a part of the past is cut off, or all of it.",
         "",
     ]
     tasks: dict[str, list[tuple[str, Arm]]] = {}
