@@ -1,6 +1,8 @@
 """The scan where torch's other machinery, or a mistake, meets it."""
 
 import ctypes
+import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,6 +13,7 @@ from roann.functional import roa_scan
 from roann.kernels import gradients, memory, native
 from roann.kernels.linear import Gather
 from roann.kernels.memory import MEMORIES, DriftWarning
+from roann.kernels.problem import LARGE_ALPHA
 
 f64 = torch.float64
 FAST = ("fused", "native") if native.available() else ("fused",)
@@ -219,3 +222,26 @@ def test_a_library_of_another_version_is_not_used(monkeypatch):
     monkeypatch.setattr(native, "_Args", other)
     with pytest.raises(OSError, match="built from another version of roann; reinstall"):
         native._Library(path, None)
+
+
+@pytest.mark.parametrize("backend", FAST)
+@pytest.mark.parametrize("wanted", [("W_i",), ("b",), ("W_i", "b"), ()])
+@pytest.mark.parametrize("I", [1, 3, gradients.FEW_INPUTS, gradients.FEW_INPUTS + 1])
+def test_input_weights_and_biases_get_their_gradients_in_any_company(I, wanted, backend):
+    def found(backend):
+        given = arguments(T=9, B=3, I=I)
+        for name in ("W", *wanted):
+            given[name].requires_grad_()
+        states, last = roa_scan(**given, backend=backend)
+        loss = (states * normal(gen(1), *states.shape)).sum() + last.square().sum()
+        return torch.autograd.grad(loss, [given[name] for name in ("W", *wanted)])
+
+    for mine, plain in zip(found(backend), found("reference"), strict=True):
+        torch.testing.assert_close(mine, plain, rtol=1e-12, atol=1e-12)
+
+
+def test_what_is_typed_in_both_languages_agrees():
+    here = Path(native.__file__).parent
+    large = re.search(r"LARGE_ALPHA = ([\d.]+);", (here / "native.cpp").read_text())
+    narrow = re.search(r"NARROWEST = (\d+)", (here / "native_narrow.inl").read_text())
+    assert (float(large[1]), int(narrow[1])) == (LARGE_ALPHA, native._NARROWEST)

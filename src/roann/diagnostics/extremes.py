@@ -34,6 +34,7 @@ from roann.diagnostics.krylov import extremes, random_unit
 from roann.diagnostics.maps import Jacobian
 
 EPS = torch.finfo(torch.float64).eps
+CHUNK = 64  # rows of a Jacobian made at once: more do not fit in a cache
 MADE = 1024  # numbers that a step may make anew for it to be undone
 
 
@@ -233,9 +234,9 @@ def _undone(J: Jacobian, v: Tensor) -> _Undone | None:
     if len(made) > MADE:
         _checks.fail("path", f"steps that make at most {MADE} numbers anew", f"{len(made)}")
     units = v.new_zeros(len(made), len(v)).scatter_(1, made.unsqueeze(1), 1.0)
-    rows: Tensor = vmap(J.apply_transpose)(units)
+    rows: Tensor = vmap(J.apply_transpose, chunk_size=CHUNK)(units)
     LU, pivots, info = torch.linalg.lu_factor_ex(rows[:, lost])
     if int(info) > 0:
         return None
-    read = copied[(rows[:, copied] != 0).any(0)]
+    read = (kept & (rows != 0).any(0)).nonzero()[:, 0]
     return _Undone(copied, copies, lost, made, LU, pivots, read, rows[:, read])
