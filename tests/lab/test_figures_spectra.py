@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -64,3 +65,10 @@ def test_the_interval_of_a_single_cloud_has_a_width():
     corners = figure.axes[0].collections[0].get_paths()[0].vertices
     assert corners[:, 0].min() < 10 < corners[:, 0].max()
     assert set(corners[:, 1]) == {-1.0, 1.0}
+
+
+def test_coordinates_have_no_digits_that_nobody_sees():
+    svg = svg_bytes(singular_values({"lstm": [Cloud(0, [1 / 3, -2 / 7])]}, xlog=False)).decode()
+    paths = re.findall(r' d="([^"]+)"', svg)
+    assert paths
+    assert not re.search(r"\.\d{3}", " ".join(paths))
