@@ -86,12 +86,12 @@ def test_a_model_that_cannot_be_measured_is_not_drawn(runs, tmp_path, monkeypatc
     assert not file.exists()
 
 
-def test_the_largest_alone_is_said_and_drawn(runs, tmp_path, monkeypatch, capsys):
+def test_extremes_alone_are_said_and_drawn(runs, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("roann.lab.probe.LARGEST", 1)
     file = tmp_path / "a.svg"
     assert main(["probe", runs["adding"], "--figure", str(file)]) == 0
-    assert "largest log singular value over 12 maps: -inf" in capsys.readouterr().out
-    assert "dilated-cnn, largest only (all are 0)" in file.read_text(encoding="utf-8")
+    assert "extreme log singular values over 12 maps: -inf and -inf" in capsys.readouterr().out
+    assert "dilated-cnn, extremes only (all are 0)" in file.read_text(encoding="utf-8")
 
 
 def test_the_figure_of_half_a_probe_has_one_panel():

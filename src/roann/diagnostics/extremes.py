@@ -234,7 +234,8 @@ def _undone(J: Jacobian, v: Tensor) -> _Undone | None:
     if len(made) > MADE:
         _checks.fail("path", f"steps that make at most {MADE} numbers anew", f"{len(made)}")
     units = v.new_zeros(len(made), len(v)).scatter_(1, made.unsqueeze(1), 1.0)
-    rows: Tensor = vmap(J.apply_transpose, chunk_size=CHUNK)(units)
+    # A vmap of no rows fails.
+    rows: Tensor = vmap(J.apply_transpose, chunk_size=CHUNK)(units) if len(made) else units
     LU, pivots, info = torch.linalg.lu_factor_ex(rows[:, lost])
     if int(info) > 0:
         return None
