@@ -67,6 +67,19 @@ def test_the_limit_of_another_case_does_not_count():
     assert made.times_faster(row) is None
 
 
+def test_passes_are_pooled():
+    made = record.Record({}, {"quick": False})
+    first = Row("a", "train", "x", 2.0, 10, [3.0, 2.0], difference=1e-6, extra_bytes=5, notes=["n"])
+    other = Row("a", "train", "y", 7.0, 10, [7.0])
+    again = Row("a", "train", "x", 1.0, 10, [1.0, 4.0], difference=1e-7, extra_bytes=9, notes=["n"])
+    made.add([first, other])
+    made.add([again, dataclasses.replace(other, seconds=8.0, samples=[8.0])])
+    x, y = made.rows
+    assert (x.seconds, x.samples, x.difference) == (1.0, [3.0, 2.0, 1.0, 4.0], 1e-6)
+    assert (x.extra_bytes, x.notes) == (9, ["n"])
+    assert (y.seconds, y.samples, y.difference, y.extra_bytes) == (7.0, [7.0, 8.0], None, None)
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -14,7 +14,8 @@ from roann.bench.cases import CASES, Plan
 from roann.bench.record import Record, read
 
 OK, USAGE, CTRL_C = 0, 2, 130
-ROUNDS, QUICK_ROUNDS = 7, 2
+ROUNDS, QUICK_ROUNDS = 3, 2
+PASSES, QUICK_PASSES = 3, 1
 
 
 def run(argv: Sequence[str] | None) -> int:
@@ -46,8 +47,13 @@ def _parser() -> argparse.ArgumentParser:
         help=f"what to measure, out of: {', '.join(CASES)} (default: all)",
     )  # fmt: skip
     parser.add_argument(
-        "--rounds", type=_positive, help=f"how many at least; the best counts (default: {ROUNDS})"
-    )
+        "--passes", type=_positive,
+        help=f"how often all cases are gone through; their rounds are pooled (default: {PASSES})",
+    )  # fmt: skip
+    parser.add_argument(
+        "--rounds", type=_positive,
+        help=f"how many in a pass, at least; the best of all counts (default: {ROUNDS})",
+    )  # fmt: skip
     parser.add_argument(
         "--threads", type=_positive, help="threads and processors for everyone (default: all)"
     )
@@ -76,14 +82,16 @@ def _measure(args: argparse.Namespace) -> int:
     threads = args.threads or machine.cores()
     machine.set_up(threads)
     rounds = args.rounds or (QUICK_ROUNDS if args.quick else ROUNDS)
+    passes = args.passes or (QUICK_PASSES if args.quick else PASSES)
     plan = Plan(rounds, threads, args.quick)
     cases = list(dict.fromkeys(args.cases))
-    settings = {"rounds": rounds, "threads": threads, "quick": args.quick, "cases": cases}
+    settings = {"passes": passes, "rounds": rounds, "threads": threads, "quick": args.quick}
+    settings |= {"cases": cases}
     record = Record(machine.describe(), settings, skipped=plan.skipped)
     args.out.mkdir(parents=True, exist_ok=True)  # before hours of work, not after
-    for name in cases:
+    for name in cases * passes:
         start = time.perf_counter()
-        record.rows.extend(CASES[name](plan))
+        record.add(CASES[name](plan))
         print(f"roann bench: {name}: {time.perf_counter() - start:.1f} s", file=sys.stderr)
     path = args.out / f"{stem(record)}.json"
     why_not = figure.draw(record, path.with_suffix(".svg"))

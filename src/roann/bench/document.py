@@ -17,10 +17,11 @@ This page is written by `python -m roann.bench --write-docs RECORD docs/benchmar
 record of `python -m roann.bench`; no number on it is typed by hand.
 
 The rules: one run; contenders take turns, each round begun by another, and the best round counts
-("median" says how far above it the median round was); the same number of threads and processors
-and flushed denormals for everyone; warm-up apart. "forward" builds no graph; "train" is forward
-and backward with gradients zeroed, from a given gradient of the output, so that no loss costs
-time. Contenders of the same update are first checked to give the same result.
+("median" says how far above it the median round was); all cases are gone through several times,
+because a shared machine is fast for some minutes and slow for some; the same number of threads and
+processors and flushed denormals for everyone; warm-up apart. "forward" builds no graph; "train" is
+forward and backward with gradients zeroed, from a given gradient of the output, so that no loss
+costs time. Contenders of the same update are first checked to give the same result.
 
 *The limit* is the time `torch.mm` at 1024³ needs for as many operations as the products with
 $N \\times N$ matrices have: per step and sequence, for a dense filter, $2N^2$ for each of $Wx$ and
@@ -86,7 +87,8 @@ def _machine(record: Record) -> table.Table:
         "kernel of roann": kernel,
         "denormals flushed in every thread": "yes" if found["flushes_denormals"] else "no",
         "load before the run": "unknown" if found["load_before"] is None else found["load_before"],
-        "rounds, at least": str(record.settings["rounds"]),
+        "passes": str(record.settings.get("passes", 1)),
+        "rounds of a pass, at least": str(record.settings["rounds"]),
         **found["guests"],
     }
     return ["", ""], [[name, str(value)] for name, value in rows.items()]

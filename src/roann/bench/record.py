@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -67,8 +67,8 @@ class Record:
 
     Attributes:
         environment: the machine and the software; see `machine.describe`.
-        settings: rounds, threads, quick, cases.
-        rows: all measurements, in the order they were made.
+        settings: passes, rounds, threads, quick, cases.
+        rows: all measurements, in the order they were first made.
         skipped: what could not be measured → why.
     """
 
@@ -88,6 +88,19 @@ class Record:
             if (row.case, row.work, row.contender) == (case, work, contender):
                 return row
         return None
+
+    def add(self, rows: Sequence[Row]) -> None:
+        """Take in what a pass measured; rounds of a contender that is there already are pooled.
+
+        A machine that others use is fast for some minutes and slow for some. Passes through all
+        cases spread the rounds of each over the whole run, so that everyone has had both.
+        """
+        for row in rows:
+            there = self.find(row.case, row.work, row.contender)
+            if there is None:
+                self.rows.append(row)
+            else:
+                self.rows[self.rows.index(there)] = _pooled(there, row)
 
     def by_medians(self) -> Record:
         """The same with the median of all samples in place of the best: what noise does to it."""
@@ -129,6 +142,18 @@ class Record:
             "rows": rows,
         }
         return json.dumps(tables, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _pooled(a: Row, b: Row) -> Row:
+    """The rounds of both; the largest of what must be small."""
+    return dataclasses.replace(
+        a,
+        seconds=min(a.seconds, b.seconds),
+        samples=a.samples + b.samples,
+        difference=max((d for d in (a.difference, b.difference) if d is not None), default=None),
+        extra_bytes=max((n for n in (a.extra_bytes, b.extra_bytes) if n is not None), default=None),
+        notes=list(dict.fromkeys(a.notes + b.notes)),
+    )
 
 
 def parse(text: str) -> Record:

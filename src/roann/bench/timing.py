@@ -14,8 +14,8 @@ from torch import Tensor
 
 SAMPLE_SECONDS = 0.05  # a sample is the mean of as many calls as take about this long
 LONG_SECONDS = 1.0  # a call that takes longer needs no call before it to be warm
-RACE_SECONDS = 15.0  # a race shorter than this may go on
-UNSETTLED_SECONDS = 90.0  # and so may one shorter than this whose best times are still falling:
+RACE_SECONDS = 6.0  # a race shorter than this may go on
+UNSETTLED_SECONDS = 30.0  # and so may one shorter than this whose best times are still falling:
 SETTLED_ROUNDS, SETTLED = 3, 0.02  # by so much in any of the last so many rounds
 MOST_ROUNDS = 25
 BUDGET_SECONDS = 40.0  # a contender that has used this much sits out the remaining rounds
