@@ -10,7 +10,7 @@ from typing import Any
 from roann.lab.paper_figures import LINEAR_SOFTMAX, RHO
 from roann.lab.reproduce.reading import Reading, best_of, median_of, spread
 from roann.lab.reproduce.tables import ABSENT, arms_table, number, shown, table
-from roann.lab.reproduce.verdicts import PSMNIST, RECALLED, SUMMED, Arm, Book, pairs
+from roann.lab.reproduce.verdicts import CLOSE, PSMNIST, RECALLED, SUMMED, Arm, Book, pairs
 
 Arms = Mapping[str, Arm]
 EARLY = 50
@@ -237,7 +237,9 @@ def _overfitting(arms: Arms) -> list[str]:
     lines = []
     for name, arm in arms.items():
         published, best = _published(arm[0]), best_of(arm, "best")
-        if published is None or best is None or best >= published or arm[0].epochs < 19.5:
+        if published is None or best is None or arm[0].epochs < 19.5:
+            continue
+        if best >= published - CLOSE:
             continue
         fits = [line["accuracy"] for r in arm for line in r.run.records[-40:] if _trained(line)]
         lines.append(
