@@ -17,7 +17,7 @@ This page is written by `python -m roann.bench --write-docs RECORD docs/benchmar
 record of `python -m roann.bench`; no number on it is typed by hand.
 
 The rules: one run; contenders take turns, each round begun by another, and the best round counts
-("median" says how far above it the median round was); all cases are gone through several times,
+("median" says how far above it the median round was); all cases are gone through in *passes*,
 because a shared machine is fast for some minutes and slow for some; the same number of threads and
 processors and flushed denormals for everyone; warm-up apart. "forward" builds no graph; "train" is
 forward and backward with gradients zeroed, from a given gradient of the output, so that no loss

@@ -32,8 +32,8 @@ from roann import _checks
 from roann.diagnostics.jacobian import Trajectory
 from roann.diagnostics.krylov import extremes, random_unit
 from roann.diagnostics.maps import Jacobian
+from roann.diagnostics.spectrum import EPS
 
-EPS = torch.finfo(torch.float64).eps
 CHUNK = 64  # rows of a Jacobian made at once: more do not fit in a cache
 MADE = 1024  # numbers that a step may make anew for it to be undone
 

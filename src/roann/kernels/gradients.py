@@ -151,7 +151,7 @@ def _add_outer(to: Tensor, a: Tensor, x: Tensor) -> None:
 
     As one product, BLAS would cut a long sum into as many parts as it has threads. As a batch of
     products it gives each thread whole ones. A wide a and a narrow x are multiplied as xᵀ a: BLAS
-    reads them two to three times as fast that way.
+    reads them up to three times as fast that way.
     """
     if x.shape[1] < a.shape[1]:
         to, a, x = to.mT, x, a

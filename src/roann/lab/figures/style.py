@@ -268,7 +268,7 @@ def svg_bytes(figure: Figure) -> bytes:
     buffer = io.BytesIO()
     with _house_style():
         figure.savefig(buffer, format="svg", metadata=nothing)
-    # A hundredth of a point cannot be seen, and longer numbers would be half of the file.
+    # A hundredth of a point cannot be seen, and longer numbers are a seventh of a report page.
     return _PATHS.sub(lambda d: _FINER.sub(rb"\1", d[0]), buffer.getvalue())
 
 

@@ -129,9 +129,9 @@ def league(arms: Arms, book: Book) -> list[str]:
     """Every system on every task of the league."""
     lines = [
         "Every sequence system of the lab, at about as many trained numbers as a roaRNN of 128 "
-        "neurons (a leaky ESN trains its readout alone), for the same time by the clock of the "
-        "core it has to itself (what other processes take does not count), two runs at a time on "
-        "two cores; on psMNIST those that need some three minutes for an "
+        "neurons (a leaky ESN trains its readout alone), for the same processor time on one core "
+        "(what other processes take does not count), two runs at a time on two cores; on psMNIST "
+        "those that need some three minutes for an "
         "epoch, or less, run for the same number of epochs, one seed each. What a model is made "
         "of, its learning rate and a bound on the gradient's norm are as published for the task, "
         "else as published for another task, else Adam at 0.001. All else is the same for all: "
