@@ -8,7 +8,7 @@ import pytest
 
 from roann.lab.config import RUN_ID, ConfigError
 from roann.lab.models import build_model
-from roann.lab.reproduce import league, plan
+from roann.lab.reproduce import _turns, league, plan
 from roann.lab.tasks import TASKS
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
@@ -122,8 +122,18 @@ def test_the_league_is_of_equals(file, wanted):
     for name in names:
         cell = cells[f"{file}-{name}-s0"]
         assert cell.model_name == name
-        assert cell.train.clock == "processor"
-        assert (cell.train.max_seconds is not None) == (task != "psmnist")
+        timed = cell.train.max_seconds is not None
+        assert timed == (task != "psmnist")
+        assert (cell.train.clock, cell.train.threads) == ("wall", 2) if timed else ("processor", 1)
         count = build_model(name, cell.model, demand, 0).effective_parameters()
         if name != "leaky-esn":  # it trains its readout alone
             assert abs(count / wanted - 1) < 0.1, (name, count)
+
+
+def test_runs_that_wall_time_ends_run_one_by_one_seed_by_seed():
+    cells = plan.experiments("league", "full", EXPERIMENTS, ["lstm"])
+    folders = {Path(name): cell for name, cell in cells.items()}
+    (timed, alone), (rest, jobs) = _turns(folders, 3)
+    assert (alone, jobs) == (1, 3)
+    assert [cell.train.seed for cell in timed.values()] == [0] * 6 + [1] * 6
+    assert [str(folder) for folder in rest] == ["league-psmnist-784-lstm-s0"]

@@ -41,7 +41,8 @@ def run(name, task, scores, status="finished", model=None, train=None, probes=()
         "task": {"name": task, "length": T},
         "model": {"name": "roa-rnn", "filter": "qr", "hidden_size": 178, "rho": 1.0}
         | (model or {}),
-        "train": {"seed": seed, "lr": 0.5, "length": 4000, "optimizer": "adam"} | (train or {}),
+        "train": {"seed": seed, "lr": 0.5, "length": 4000, "optimizer": "adam", "threads": 1}
+        | (train or {}),
     }
     result = {"status": status, "steps": len(scores) * every, "seconds": 10.0}
     return Run(name, config, "", lines, {"torch": "2"}, result if status != "unfinished" else {})
@@ -84,6 +85,17 @@ def test_the_first_step_at_a_goal_and_the_way_to_it():
     assert reading.first("recall_accuracy", 1.01, "higher") is None
     assert reading.progress(1.0) == 1.0
     assert reading.progress(1 / 8) == 0.0
+
+
+def test_the_time_of_a_step_is_without_evaluations():
+    """Steps take 0.1 s, evaluations (after steps 50 and 100) 7 s; their lines have their begin."""
+    reading = Reading(run("a-s0", "adding", []))
+    for step, seconds in ((20, 2.0), (40, 4.0), (60, 13.0), (80, 15.0), (100, 17.0), (120, 26.0)):
+        reading.run.records.append({"kind": "train", "step": step, "seconds": seconds})
+    for step, seconds in ((50, 5.0), (100, 17.0)):
+        reading.run.records.append({"kind": "eval", "step": step, "seconds": seconds})
+    assert reading.step_seconds == pytest.approx(0.1)
+    assert Reading(run("a-s0", "adding", [])).step_seconds is None
 
 
 def test_copying_is_reproduced_in_part_if_a_seed_is_lost():
@@ -231,11 +243,11 @@ def test_the_league_is_sorted_by_the_median_and_shows_both_ends():
         run("league-adding-200-gru-s0", "adding", [0.2], "unfinished", train=budget),
     ]
     text = "\n".join(studies.league(arms_of(runs), {}))
-    assert "### adding-200, 40 s of processor time each" in text
+    assert "### adding-200, 40 s each" in text
     rows = [line for line in text.splitlines() if "1,230" in line]
     assert rows == [
-        "| urnn | 1,230 | 100 | 1 | 100 | 0.01 | 0.01 | 0 of 1 | −∞ … 1.5 | – |",
-        "| lstm | 1,230 | 300 | 3 | 33.3 | 0.1 | 0.1 | 1 of 2 | −0.25 … 0.5 | −∞ … 2 |",
+        "| urnn | 1,230 | 100 | 1 | 10 | 0.01 | 0.01 | 0 of 1 | −∞ … 1.5 | – |",
+        "| lstm | 1,230 | 300 | 3 | 10 | 0.1 | 0.1 | 1 of 2 | −0.25 … 0.5 | −∞ … 2 |",
         "| gru (under way) | 1,230 | 100 | 1 | 10 | 0.2 | 0.2 | 0 of 1 | – | – |",
     ]
 
@@ -248,6 +260,9 @@ def test_the_page_has_a_chapter_for_what_was_run_and_the_cost():
     assert "## Fig. 2" not in text
     assert "Cost: 2 runs, 20 s of one core in all (Fig. 3 20 s)." in text
     assert "| `adding-200` | 200 | 200 |" in text
+    runs["fig3"][0].config["train"]["threads"] = 2
+    text = reproduction(runs, book, [], verdicts(book, []))
+    assert "Cost: 2 runs, 30 s of one core in all (Fig. 3 30 s)." in text
     assert "- 2 runs: torch 2" in text
     assert text == reproduction(runs, book, [], verdicts(book, []))
 

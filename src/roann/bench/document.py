@@ -36,7 +36,8 @@ tells how much the machine did meanwhile. What a training step spends where, and
 is from the limit, is under *profile*, by torch's profiler; the limit there is that of one product
 per step. A roaRNN has five products per step where `nn.RNN` has three: the row *limit* of a case
 says how many times faster than `nn.RNN` it could be if its products ran at the limit and nothing
-else cost anything.
+else cost anything. For targets that name another contender, *takes of the limit* is the part of
+the limit at which a roaRNN would meet them, the other being as fast as it was.
 """
 
 
@@ -68,9 +69,10 @@ def targets_table(record: Record) -> table.Table:
         value = None if verdict == "not measured" else target.value(record)
         wanted = f"{target.sense} {table.ratio_text(target.bound)}"
         middle = None if value is None else target.value(medians)
-        texts = [table.ratio_text(value), table.ratio_text(middle)]
+        needs = None if value is None else target.needs(record)
+        texts = [table.ratio_text(number) for number in (value, middle, needs)]
         body.append([target.what, wanted, *texts, verdict])
-    return ["what", "target", "measured", "by medians", "verdict"], body
+    return ["what", "target", "measured", "by medians", "takes of the limit", "verdict"], body
 
 
 def _machine(record: Record) -> table.Table:

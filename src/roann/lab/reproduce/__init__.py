@@ -12,7 +12,7 @@ import argparse
 import importlib
 import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -116,7 +116,9 @@ def _train(figure: str, cells: dict[str, Experiment], places: Places, jobs: int)
         note_source(folder)
     stop = Stop()
     with stop.listening():
-        statuses = sweep.run_all(folders, jobs, stop)
+        statuses: dict[Path, str] = {}
+        for group, most in _turns(folders, jobs):
+            statuses |= sweep.run_all(group, most, stop)
         for folder, cell in folders.items():
             if plan.FIGURES[figure].ends and cell.train.seed == 0 and not stop.number:
                 probe_ends(folder)
@@ -125,6 +127,25 @@ def _train(figure: str, cells: dict[str, Experiment], places: Places, jobs: int)
     _tell(figure, statuses)
     stop.poll()
     return len(cells) - sum(status in sweep.ENDED for status in statuses.values())
+
+
+def _turns(
+    folders: dict[Path, Experiment], jobs: int
+) -> Iterator[tuple[dict[Path, Experiment], int]]:
+    """The runs in groups, with how many at a time: those that wall time ends run one by one.
+
+    They go seed by seed, so that no system has all its runs in one slow minute of the machine.
+    """
+    timed = {
+        folder: cell
+        for folder, cell in folders.items()
+        if cell.train.max_seconds is not None and cell.train.clock == "wall"
+    }
+    if timed:
+        yield dict(sorted(timed.items(), key=lambda item: item[1].train.seed)), 1
+    rest = {folder: cell for folder, cell in folders.items() if folder not in timed}
+    if rest:
+        yield rest, jobs
 
 
 def _with_data(cells: dict[str, Experiment]) -> dict[str, Experiment]:

@@ -137,11 +137,18 @@ def _verdict_table(judged: Sequence[Verdict]) -> list[str]:
 
 def _cost(runs: Mapping[str, Sequence[Run]], study: Sequence[Mapping[str, Any]]) -> list[str]:
     every = [run for group in runs.values() for run in group]
-    seconds = sum(run.seconds for run in every)
+    seconds = sum(map(_core_seconds, every))
     seconds += sum(line.get("seconds", 0.0) for line in study)
     words = f"Cost: {len(every):,} runs, {wall(seconds)} of one core in all"
-    parts = [f"{FIGURES[name].title} {wall(sum(r.seconds for r in g))}" for name, g in runs.items()]
+    parts = [
+        f"{FIGURES[name].title} {wall(sum(map(_core_seconds, group)))}"
+        for name, group in runs.items()
+    ]
     return [words + (f" ({'; '.join(parts)})." if parts else "."), ""]
+
+
+def _core_seconds(run: Run) -> float:
+    return run.seconds * float(run.config["train"]["threads"])
 
 
 def _environments(runs: Mapping[str, Sequence[Run]]) -> list[str]:

@@ -8,6 +8,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, Literal
 
 from roann.lab import records
@@ -106,6 +107,20 @@ class Reading:
         """Wall time until the last update that was recorded: without a probe at the end."""
         times = [line["seconds"] for line in self.run.records if line["kind"] == "train"]
         return float(times[-1]) if times else self.run.seconds
+
+    @property
+    def step_seconds(self) -> float | None:
+        """Time of an update: the median over the stretches of the records without evaluations."""
+        lines = [line for line in self.run.records if line["kind"] in ("train", "eval")]
+        times = {0: 0.0} | {line["step"]: line["seconds"] for line in lines}
+        # The time of an evaluation's record is that of its beginning.
+        measured = {line["step"] for line in lines if line["kind"] == "eval"}
+        rates = [
+            (times[after] - times[before]) / (after - before)
+            for before, after in pairwise(sorted(times))
+            if before not in measured
+        ]
+        return statistics.median(rates) if rates else None
 
     @property
     def probes(self) -> list[dict[str, Any]]:

@@ -129,17 +129,17 @@ def league(arms: Arms, book: Book) -> list[str]:
     """Every system on every task of the league."""
     lines = [
         "Every sequence system of the lab, at about as many trained numbers as a roaRNN of 128 "
-        "neurons (a leaky ESN trains its readout alone), for the same processor time on one core "
-        "(what other processes take does not count), two runs at a time on two cores; on psMNIST "
-        "those that need some three minutes for an "
-        "epoch, or less, run for the same number of epochs, one seed each. What a model is made "
+        "neurons (a leaky ESN trains its readout alone), for the same wall time on two cores, one "
+        "run at a time; on psMNIST those that need some three minutes of one core for an epoch, "
+        "or less, run for the same number of epochs, one seed each. What a model is made "
         "of, its learning rate and a bound on the gradient's norm are as published for the task, "
         "else as published for another task, else Adam at 0.001. All else is the same for all: "
         "batches, and Adam, which stands for RMSProp at the same rate. So systems are compared as "
         "one would first try them, not as their authors tuned them.",
         "",
         "The score is the best of all evaluations, of which slow systems have few; the time of a "
-        "step includes them. A fast kernel helps here, as it does in use. The last columns are "
+        "step is without them. A fast kernel and one that uses both cores help here, as they do "
+        "in use. The last columns are "
         "the smallest and largest logarithms of the singular values of the Jacobian of the whole "
         "sequence, before and after training, of seed 0. −∞ is exactly zero: where units are "
         "inactive, or a delay line has run out, a part of the past is cut off, or all of it.",
@@ -157,9 +157,7 @@ def league(arms: Arms, book: Book) -> list[str]:
         score = first.primary
         plan = first.run.config["train"]
         most = plan.get("max_seconds")
-        budget = (
-            f"{plan['length']} epochs" if most is None else f"{number(most)} s of processor time"
-        )
+        budget = f"{plan['length']} epochs" if most is None else f"{number(most)} s"
         lines += [f"### {task.removeprefix('league-')}, {budget} each", ""]
         rows = [_league_row(system, arm, score) for system, arm in competing]
         head = (
@@ -177,7 +175,7 @@ def _rank(arm: Arm, sign: int, worst: float) -> float:
 
 def _league_row(system: str, arm: Arm, score: str) -> list[str]:
     ends = [spread(probe) for probe in arm[0].probes]
-    speeds = [1e3 * r.run.seconds / r.run.steps for r in arm if r.run.steps]
+    speeds = [1e3 * r.step_seconds for r in arm if r.step_seconds is not None]
     open_ = any(r.run.status == "unfinished" for r in arm)
     return [
         f"{system} (under way)" if open_ else system,
