@@ -206,7 +206,9 @@ def test_the_page_is_a_function_of_the_record():
     page = document.page(made)
     assert document.page(record.parse(made.to_json())) == page
     lines = page.splitlines()
-    assert "| psMNIST, N = 178: part of the limit | at least 0.65 | 0.75 | 0.75 | – | met |" in lines
+    assert (
+        "| psMNIST, N = 178: part of the limit | at least 0.65 | 0.75 | 0.75 | – | met |" in lines
+    )
     missing = "| psMNIST, N = 256: part of the limit | at least 0.75 | – | – | – | not measured |"
     assert missing in lines
     assert "| roann qr | 2.000 s | +10 % | 2.551 ms | 0.75 | 1.5 |" in lines
