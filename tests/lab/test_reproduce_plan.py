@@ -124,7 +124,8 @@ def test_the_league_is_of_equals(file, wanted):
         assert cell.model_name == name
         timed = cell.train.max_seconds is not None
         assert timed == (task != "psmnist")
-        assert (cell.train.clock, cell.train.threads) == ("wall", 2) if timed else ("processor", 1)
+        clock = ("wall", 2) if timed else ("processor", 1)
+        assert (cell.train.clock, cell.train.threads) == clock
         count = build_model(name, cell.model, demand, 0).effective_parameters()
         if name != "leaky-esn":  # it trains its readout alone
             assert abs(count / wanted - 1) < 0.1, (name, count)

@@ -93,7 +93,12 @@ def _parser() -> argparse.ArgumentParser:
         default="quick",
         help="quick: minutes, one seed, shorter; full: the paper's setting",
     )
-    parser.add_argument("--jobs", type=int, default=1, help="how many runs at a time")
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        default=1,
+        help="how many runs at a time; those that wall time ends run one by one",
+    )
     parser.add_argument(
         "--only", nargs="+", default=(), metavar="NAME", help="only runs whose names contain this"
     )
