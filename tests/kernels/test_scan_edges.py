@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 from roann import RoaRNN, filters
 from roann.functional import roa_scan
-from roann.kernels import gradients, memory, native
+from roann.kernels import library, memory, native, outer
 from roann.kernels.linear import Gather
 from roann.kernels.memory import MEMORIES, DriftWarning
 from roann.kernels.problem import LARGE_ALPHA
@@ -183,18 +183,6 @@ def test_gradients_do_not_depend_on_the_number_of_threads():
             assert torch.equal(a, b)
 
 
-@pytest.mark.parametrize("call", [1, 5000, 1 << 40])
-@pytest.mark.parametrize("rows", [1, 15, 16, 100, 333])
-def test_long_products_are_cut(rows, call, monkeypatch):
-    """So that Ctrl-C is heard between them; the sum is the same."""
-    monkeypatch.setattr(gradients, "CALL", call)
-    g = gen()
-    a, x, to = normal(g, rows, 5), normal(g, rows, 3), normal(g, 5, 3)
-    want = to + a.mT @ x
-    gradients._add_outer(to, a, x)
-    torch.testing.assert_close(to, want, rtol=1e-13, atol=1e-13)
-
-
 def test_large_rows_do_not_hide_the_drift_of_a_small_one(monkeypatch):
     """Undone with too few rounds, one small row is off while the others are fine."""
     g = gen()
@@ -216,17 +204,18 @@ def test_large_rows_do_not_hide_the_drift_of_a_small_one(monkeypatch):
 
 
 @needs_native
-def test_a_library_of_another_version_is_not_used(monkeypatch):
-    path, fields = native._library().path, [*native._Args._fields_, ("more", ctypes.c_int64)]
-    other = type("Other", (ctypes.Structure,), {"_fields_": fields})
-    monkeypatch.setattr(native, "_Args", other)
+@pytest.mark.parametrize("struct", ["Args", "Outer"])
+def test_a_library_of_another_version_is_not_used(monkeypatch, struct):
+    path = library.library().path
+    fields = [*getattr(library, struct)._fields_, ("more", ctypes.c_int64)]
+    monkeypatch.setattr(library, struct, type("Other", (ctypes.Structure,), {"_fields_": fields}))
     with pytest.raises(OSError, match="built from another version of roann; reinstall"):
-        native._Library(path, None)
+        library.Library(path, None)
 
 
 @pytest.mark.parametrize("backend", FAST)
 @pytest.mark.parametrize("wanted", [("W_i",), ("b",), ("W_i", "b"), ()])
-@pytest.mark.parametrize("I", [1, 3, gradients.FEW_INPUTS, gradients.FEW_INPUTS + 1])
+@pytest.mark.parametrize("I", [1, 3, outer.FEW_INPUTS, outer.FEW_INPUTS + 1])
 def test_input_weights_and_biases_get_their_gradients_in_any_company(I, wanted, backend):
     def found(backend):
         given = arguments(T=9, B=3, I=I)

@@ -14,7 +14,7 @@ from roann.bench.flops import Products
 PARTS: dict[str, tuple[str, ...]] = {
     "forward sweep": ("_Scan",),
     "backward sweep": ("_ScanBackward",),
-    "products for gradients": ("aten::addmm_", "aten::mm", "aten::bmm"),
+    "products for gradients": ("roann::add_outer", "aten::addmm_", "aten::mm", "aten::bmm"),
 }
 REST = "everything else"
 

@@ -11,7 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from roann.kernels.linear import Dense
+from roann.kernels.outer import add_outer
 from roann.kernels.problem import LARGE_ALPHA, Adjoint, Before, Problem, Undone
+
+__all__ = ["add_outer", "backward", "forward", "inverse", "project"]
 
 
 def project(p: Problem) -> Tensor | None:

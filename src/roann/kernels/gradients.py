@@ -1,4 +1,4 @@
-"""The gradients of a scan with respect to what is shared by its steps: large GEMMs at the end."""
+"""The gradients of a scan with respect to its parameters and inputs, from what a sweep found."""
 
 from __future__ import annotations
 
@@ -7,11 +7,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from roann.kernels.problem import Adjoint, Before, Problem
+from roann.kernels.problem import Adjoint, Before, Kernel, Problem
 
-PARTS = 8  # of a sum over rows, whatever the number of threads
-FEW_INPUTS = 16  # up to which W_i and b are summed in one pass
-CALL = 1 << 34  # multiply-adds in one product, some tenths of a second: signals wait for its end
 _SHARED = {"W": 2, "W_i": 2, "b": 1, "alpha": 1}  # dimensions of what all steps add to, at most
 
 
@@ -60,6 +57,7 @@ class Gradients:
         start: int,
         before: Before,
         found: Adjoint,
+        kernel: Kernel,
     ) -> None:
         """Add what the steps of segment `p`, beginning at step `start`, contribute (Eq. 13, 23).
 
@@ -68,7 +66,7 @@ class Gradients:
         if found.a is None:
             self._add_made(p, start, found)
         else:
-            self._add_products(p, start, before, found.a)
+            self._add_products(p, start, before, found.a, kernel)
         if self.alpha is not None and found.moved is not None:
             self._add_alpha(p, start, found.moved)
 
@@ -83,43 +81,30 @@ class Gradients:
             else:
                 self.b[steps] = found.b
 
-    def _add_products(self, p: Problem, start: int, before: Before, a: Tensor) -> None:
-        flat = a.flatten(0, -2)
-        if self.W is not None and self.W.dim() == 2:
-            done = 0
-            for x in before[: p.steps]:  # a single step may be rectangular, and has no others
-                rows = x.flatten(0, -2)
-                _add_outer(self.W, flat[done : done + len(rows)], rows)
-                done += len(rows)
-        elif self.W is not None:
+    def _add_products(
+        self, p: Problem, start: int, before: Before, a: Tensor, kernel: Kernel
+    ) -> None:
+        if self.W is not None and self.W.dim() == 3:
             self._add_deep(p, self.W[start : start + p.steps], before, a)
         if self.b is not None and self.b.dim() == 2:
             self.b[start : start + p.steps] = _over_rows(p, a)
         if self.u is not None and p.W_i is not None:
             torch.matmul(a, p.W_i, out=self.u[self.of.cut(start, start + p.steps)])
-        self._add_drive(p, flat)
-
-    def _add_drive(self, p: Problem, a: Tensor) -> None:
-        """W_i, and a b that all steps share: the weights of an input that is always 1.
-
-        To read a is most of the work, so both are made in one pass unless u is too large to copy.
-        """
-        u = None if self.W_i is None or p.u is None else p.u.flatten(0, -2)
-        if u is not None and self.W_i is not None and u.shape[1] > FEW_INPUTS:
-            _add_outer(self.W_i, a, u)
-            u = None
-        inputs = [] if u is None else [u]
-        if self.b is not None and self.b.dim() == 1:
-            inputs.append(a.new_ones(len(a), 1))
-        if not inputs:
+        shared = {name: self._shared(name) for name in ("W", "W_i", "b")}
+        if all(v is None for v in shared.values()):
             return
-        joint = torch.cat(inputs, 1)
-        found = a.new_zeros(a.shape[1], joint.shape[1])
-        _add_outer(found, a, joint)
-        if self.b is not None and self.b.dim() == 1:
-            self.b += found[:, -1]
-        if u is not None and self.W_i is not None:
-            self.W_i += found[:, : u.shape[1]]
+        rows, done = a.flatten(0, -2), 0
+        u = None if p.u is None else p.u.flatten(0, -2)
+        for x in before[: p.steps]:  # a single step may be rectangular, and has no others
+            x = x.flatten(0, -2)
+            cut = slice(done, done + len(x))
+            kernel.add_outer(rows[cut], x, None if u is None else u[cut], **shared)
+            done += len(x)
+
+    def _shared(self, name: str) -> Tensor | None:
+        """The gradient of what all steps share, if it is wanted."""
+        found: Tensor | None = getattr(self, name)
+        return found if found is not None and found.dim() == _SHARED[name] else None
 
     @staticmethod
     def _add_deep(p: Problem, W: Tensor, before: Before, a: Tensor) -> None:
@@ -144,27 +129,6 @@ class Gradients:
         else:
             every = moved.flatten(0, -2).sum(0)
             self.alpha += every if self.alpha.dim() == 1 else every.sum()
-
-
-def _add_outer(to: Tensor, a: Tensor, x: Tensor) -> None:
-    """to += aᵀ x, summed over rows in an order that does not depend on the number of threads.
-
-    As one product, BLAS would cut a long sum into as many parts as it has threads. As a batch of
-    products it gives each thread whole ones. A wide a and a narrow x are multiplied as xᵀ a: BLAS
-    reads them up to three times as fast that way.
-    """
-    if x.shape[1] < a.shape[1]:
-        to, a, x = to.mT, x, a
-    parts = min(PARTS, max(1, (1 << 24) // max(1, to.numel())))  # their sums must fit in memory
-    block = max(parts, CALL // max(1, to.numel()) // parts * parts)
-    for low in range(0, len(a), block):
-        a_, x_ = a[low : low + block], x[low : low + block]
-        whole = len(a_) // parts * parts
-        if whole:
-            shape = (parts, whole // parts, -1)
-            to += torch.bmm(a_[:whole].view(shape).mT, x_[:whole].view(shape)).sum(0)
-        if whole < len(a_):
-            to.addmm_(a_[whole:].mT, x_[whole:])
 
 
 def _over_rows(p: Problem, array: Tensor) -> Tensor:

@@ -231,7 +231,7 @@ def _sweep(
     """
     at_hand = before() if p.ragged is None else None
     found = kernel.backward(p, trace, after, g_states, g_last, at_hand)
-    grads.add(p, start, at_hand or before(), found)
+    grads.add(p, start, at_hand or before(), found, kernel)
     return found.first
 
 

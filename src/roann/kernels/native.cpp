@@ -3,6 +3,7 @@
 // The same source is compiled for three ISAs and two dtypes; the caller says which to run. The
 // batch is split over threads once per call, and each thread scans its rows through all steps.
 
+#include <atomic>
 #include <cfenv>
 #include <cstddef>
 #include <cstdint>
@@ -21,6 +22,7 @@
 #include <immintrin.h>
 #endif
 
+#include "native_outer.h"
 #include "native_problem.h"
 #include "native_step.h"
 
@@ -46,6 +48,10 @@ struct Build {
     void (*run)(const Args&, int64_t from, int64_t to, char* work);
     void (*step)(const Step&);
     void (*step_adjoint)(const StepAdjoint&);
+    int64_t (*outer_work_bytes)(const Outer&);
+    int64_t (*outer_sum_bytes)(const Outer&);
+    void (*sum_rows)(const Outer&, int64_t from, int64_t to, void* sums, char* work);
+    void (*add_part)(const Outer&, const void* sums);
 };
 
 #define ROANN_LEVEL 0
@@ -147,6 +153,36 @@ char* aligned(int64_t bytes) {
     return (char*)std::aligned_alloc(64, size_t(bytes + 63) / 64 * 64 + 64);
 }
 
+// Runs job(i, its workspace), one for each size of a workspace, on threads of their own; the first
+// on this one, and with it all for which there is no thread to be had. False if memory ran out.
+template <class Job>
+bool on_threads(const std::vector<int64_t>& work_bytes, const Job& job) {
+    const int64_t count = int64_t(work_bytes.size());
+    std::vector<char*> work;
+    bool failed = false;
+    for (int64_t bytes : work_bytes) {
+        work.push_back(aligned(bytes));
+        failed = failed || !work.back();
+    }
+    std::fenv_t environment;  // the caller's treatment of denormals holds in every thread
+    std::fegetenv(&environment);
+    std::vector<std::thread> threads;
+    int64_t started = 1;
+    try {
+        for (; started < count && !failed; started++)
+            threads.emplace_back([&, i = started] {
+                std::fesetenv(&environment);
+                job(i, work[i]);
+            });
+    } catch (const std::system_error&) {  // no more threads to be had: their share is done below
+    }
+    if (!failed) job(0, work[0]);
+    for (int64_t i = started; i < count && !failed; i++) job(i, work[i]);
+    for (std::thread& t : threads) t.join();
+    for (char* w : work) std::free(w);
+    return !failed;
+}
+
 // A thread is worth starting for some tens of microseconds of work, and for rows that fill a tile.
 int64_t parts_for(const Args& p, const Build& k) {
     const double work = double(p.end - p.begin) * p.B * p.N * (2.0 * p.N + p.I + 40);
@@ -239,31 +275,45 @@ EXPORT int64_t roann_run(Args* p) {
     }
     const int64_t parts = parts_for(*p, k);
     const std::vector<int64_t> bounds = share_out(*p, k.unit(*p), parts);
-    const auto run = [&](int64_t i, char* room) { k.run(*p, bounds[i], bounds[i + 1], room); };
-    std::vector<char*> work;
-    bool failed = false;
-    for (int64_t i = 0; i < parts; i++) {
-        work.push_back(aligned(k.work_bytes(*p, bounds[i], bounds[i + 1])));
-        failed = failed || !work.back();
-    }
-    std::fenv_t environment;  // the caller's treatment of denormals holds in every thread
-    std::fegetenv(&environment);
-    std::vector<std::thread> threads;
-    int64_t started = 1;
-    try {
-        for (; started < parts && !failed; started++)
-            threads.emplace_back([&, i = started] {
-                std::fesetenv(&environment);
-                run(i, work[i]);
-            });
-    } catch (const std::system_error&) {  // no more threads to be had: their share is done below
-    }
-    if (!failed) run(0, work[0]);
-    for (int64_t i = started; i < parts && !failed; i++) run(i, work[i]);
-    for (std::thread& t : threads) t.join();
-    for (char* w : work) std::free(w);
-    if (failed || (p->op == FORWARD ? p->end == p->T : p->begin == 0)) roann_free(p);
-    return failed;
+    std::vector<int64_t> work;
+    for (int64_t i = 0; i < parts; i++) work.push_back(k.work_bytes(*p, bounds[i], bounds[i + 1]));
+    const bool done = on_threads(work, [&](int64_t i, char* room) {
+        k.run(*p, bounds[i], bounds[i + 1], room);
+    });
+    if (!done || (p->op == FORWARD ? p->end == p->T : p->begin == 0)) roann_free(p);
+    return !done;
+}
+
+namespace {
+
+// From the rows alone: neither the number of threads nor what else they do changes a sum.
+int64_t parts_of(const Outer& p) {
+    const int64_t parts = p.rows / 512;
+    return parts < 1 ? 1 : parts > PARTS_OF_ROWS ? int64_t(PARTS_OF_ROWS) : parts;
+}
+
+}  // namespace
+
+// What the caller must find equal to the size of its own struct, and the room `sums` needs.
+EXPORT int64_t roann_outer_size() { return sizeof(Outer); }
+EXPORT int64_t roann_outer_bytes(const Outer* p) {
+    return parts_of(*p) * build(p->isa, p->dtype).outer_sum_bytes(*p);
+}
+
+// Returns 0, or 1 if memory ran out: then nothing was added.
+EXPORT int64_t roann_outer(const Outer* p) {
+    const Build& k = build(p->isa, p->dtype);
+    const int64_t parts = parts_of(*p), size = k.outer_sum_bytes(*p);
+    std::atomic<int64_t> next(0);  // a thread that is held up leaves parts to the others
+    const std::vector<int64_t> work(size_t(p->threads < parts ? p->threads : parts),
+                                    k.outer_work_bytes(*p));
+    const bool done = on_threads(work, [&](int64_t, char* room) {
+        for (int64_t i; (i = next++) < parts;)
+            k.sum_rows(*p, p->rows * i / parts, p->rows * (i + 1) / parts,
+                       (char*)p->sums + i * size, room);
+    });
+    for (int64_t i = 0; i < parts && done; i++) k.add_part(*p, (char*)p->sums + i * size);
+    return !done;
 }
 
 // Python looks for an entry point by this name in anything built as an extension module; the

@@ -1,124 +1,39 @@
-"""The compiled CPU kernel: `native.cpp` through ctypes, for float32 and float64.
-
-Built with the package where a C++ compiler is found; `why_not` says why it is absent. Two
-environment variables, read once: `ROANN_NATIVE=0` turns it off, and
-`ROANN_ISA=baseline|avx2|avx512` asks for less than the processor offers.
-"""
+"""The compiled CPU kernel, for float32 and float64: the sweeps of `native.cpp`."""
 
 from __future__ import annotations
 
 import ctypes
-import os
 import time
 from array import array
-from functools import cache
-from importlib.machinery import EXTENSION_SUFFIXES
-from pathlib import Path
 
 import torch
 from torch import Tensor
+from torch.profiler import record_function
 
-from roann.kernels import fused, workspace
+from roann.kernels import fused, outer, workspace
+from roann.kernels.library import ISAS, Args, Outer, available, isa, library, why_not
 from roann.kernels.linear import Dense, Gather, Linear, Rotation
 from roann.kernels.problem import Adjoint, Before, Problem, Undone
 from roann.kernels.workspace import release
 
-__all__ = ["available", "backward", "forward", "inverse", "isa", "release", "supports", "why_not"]
+__all__ = [
+    "ISAS", "add_outer", "available", "backward", "forward", "inverse", "isa", "library", "release",
+    "supports", "why_not",
+]  # fmt: skip
 
-ISAS = ("baseline", "avx2", "avx512")
 _DTYPES = {torch.float32: 0, torch.float64: 1}
 _FORWARD, _BACKWARD, _INVERSE = 0, 1, 2
 _WIDE, _NARROW, _THIN = 0, 1, 2
 _NO_SLOPES, _BIT_SLOPES, _REAL_SLOPES, _PARTS = 0, 1, 2, 3
 _NARROWEST = 16  # NARROWEST in native_narrow.inl
 _SUMMED = 4  # widths up to which a sweep sums the gradients of its layers itself
+_WIDEST_OUTER = 320  # beyond, BLAS is faster at sums over rows
 _FEW = 4  # rows per weight below which packing the weights does not pay
 
 # A signal can only be handled between two calls, so a sweep is cut into calls of about this long.
-CALL_SECONDS = 0.1
-FIRST_CALL = 2e8  # multiply-adds in the first one, when the speed is not known yet
+CALL_SECONDS = 0.2
+FIRST_CALL = 1.5e9  # multiply-adds in the first one, when the speed is not known yet
 _NO_MEMORY = "the native kernel could not allocate its workspace; use a smaller batch"
-
-
-class _Args(ctypes.Structure):
-    """`struct Args` of native_problem.h, field by field."""
-
-    _fields_ = [
-        *((name, ctypes.c_int64) for name in ("op", "dtype", "isa", "layout", "phi", "filter")),
-        *((name, ctypes.c_int64) for name in ("slopes", "threads", "T", "B", "N", "I")),
-        *((name, ctypes.c_int64) for name in ("rounds", "begin", "end")),
-        *((name, ctypes.c_void_p) for name in ("x0", "u", "W", "W_i", "b", "alpha")),
-        *((name, ctypes.c_int64) for name in ("x0_row", "u_step", "u_row", "W_step", "b_step")),
-        *((name, ctypes.c_int64) for name in ("alpha_step", "alpha_unit")),
-        *((name, ctypes.c_void_p) for name in ("O0", "O1", "O2")),
-        ("O_step", ctypes.c_int64),
-        ("starts", ctypes.c_void_p),
-        *((name, ctypes.c_void_p) for name in ("states", "slope", "g_states")),
-        *((name, ctypes.c_int64) for name in ("g_step", "g_row")),
-        *((name, ctypes.c_void_p) for name in ("a", "lambda0", "after", "moved")),
-        *((name, ctypes.c_void_p) for name in ("g_W", "g_b", "packed")),
-    ]
-
-
-class _Library:
-    """The loaded shared library and the ISA it is to use."""
-
-    def __init__(self, path: Path, isa: str | None) -> None:
-        dll = ctypes.CDLL(str(path))
-        for name in ("roann_isa", "roann_lanes", "roann_run", "roann_args_size"):
-            getattr(dll, name).restype = ctypes.c_int64
-        if dll.roann_args_size() != ctypes.sizeof(_Args):
-            raise OSError("it was built from another version of roann; reinstall roann")
-        dll.roann_lanes.argtypes = [ctypes.c_int64, ctypes.c_int64]
-        dll.roann_free.restype = None
-        self.path, self.run, self.free = path, dll.roann_run, dll.roann_free
-        best = dll.roann_isa()
-        self.isa = best if isa is None else ISAS.index(isa)
-        if self.isa > best:
-            raise OSError(
-                f"ROANN_ISA={isa} asks for more than this processor has; unset it or set it to "
-                f"one of {', '.join(ISAS[: best + 1])}"
-            )
-        self.lanes = tuple(dll.roann_lanes(self.isa, d) for d in range(2))
-
-
-@cache
-def _load() -> tuple[_Library | None, str]:
-    if os.environ.get("ROANN_NATIVE") == "0":
-        return None, "it is turned off by ROANN_NATIVE=0; unset that variable to use it"
-    name = os.environ.get("ROANN_ISA") or None
-    if name is not None and name not in ISAS:
-        return None, f"ROANN_ISA must be one of {', '.join(ISAS)}, not {name!r}"
-    here = Path(__file__).parent
-    for path in (here / f"_native{suffix}" for suffix in EXTENSION_SUFFIXES):
-        if path.exists():
-            try:
-                return _Library(path, name), ""
-            except (OSError, AttributeError) as error:
-                return None, f"it could not be loaded: {error}"
-    return None, "it was not built; install a C++17 compiler (gcc or clang) and reinstall roann"
-
-
-def available() -> bool:
-    """Whether the compiled kernel can be used in this process."""
-    return _load()[0] is not None
-
-
-def why_not() -> str:
-    """Why the compiled kernel cannot be used, as the end of a sentence; empty if it can."""
-    return _load()[1]
-
-
-def isa() -> str:
-    """The instruction set in use: one of `ISAS`. Only if `available()`."""
-    return ISAS[_library().isa]
-
-
-def _library() -> _Library:
-    library, reason = _load()
-    if library is None:
-        raise RuntimeError(f"the native kernel cannot be used: {reason}")
-    return library
 
 
 def supports(p: Problem) -> bool:
@@ -150,7 +65,7 @@ class _Sweep:
     """The arguments of one sweep, filled in from a problem, and the loop that runs it."""
 
     def __init__(self, p: Problem, op: int, layout: int | None = None) -> None:
-        library = self.library = _library()
+        found = self.library = library()
         W, alpha, O = p.W.contiguous(), p.alpha.contiguous(), p.O
         of_O = [t.contiguous() for t in O.tensors()]
         B, N = p.x0.shape
@@ -158,7 +73,7 @@ class _Sweep:
         dense, deep = isinstance(O, Dense), W.dim() == 3
         deep_O = O.stacked
         dtype = _DTYPES[W.dtype]
-        lanes = library.lanes[dtype]
+        lanes = found.lanes[dtype]
         if layout is None:
             layout = _layout(T, B, N, lanes, deep or (dense and deep_O))
         self.T, self.B, self.N, self.lanes, self.layout = T, B, N, lanes, layout
@@ -166,8 +81,8 @@ class _Sweep:
         self.cost = B * N * (N * (2 if dense else 1) + 64)  # multiply-adds per step, roughly
         # Whatever the library reads stays alive until it has.
         self.kept: list[object] = [W, alpha, of_O]
-        args = self.args = _Args(
-            op, dtype, library.isa, layout, p.phi.code,
+        args = self.args = Args(
+            op, dtype, found.isa, layout, p.phi.code,
             _filter(O),
         )  # fmt: skip
         args.threads, args.T, args.B, args.N, args.end = torch.get_num_threads(), T, B, N, T
@@ -360,3 +275,49 @@ def inverse(p: Problem, last: Tensor, rounds: int) -> Undone:
         args.after = after.data_ptr()
     sweep.run()
     return Undone(previous, x, trace, after)
+
+
+def add_outer(
+    a: Tensor,
+    x: Tensor,
+    u: Tensor | None,
+    W: Tensor | None,
+    W_i: Tensor | None,
+    b: Tensor | None,
+) -> None:
+    """See `Kernel.add_outer`: all three in one pass.
+
+    BLAS would need two, and its threads, which stay awake for more work, slow down the sweep that
+    comes next.
+    """
+    sums = [t for t in (W, W_i, b) if t is not None]
+    wide = a.shape[1] > _WIDEST_OUTER or (u is not None and u.shape[1] > outer.FEW_INPUTS)
+    if wide or not all(t.is_contiguous() for t in sums):
+        outer.add_outer(a, x, u, W, W_i, b)
+        return
+    kept = [a, _rows(x)] + ([] if u is None else [_rows(u)])
+    args = Outer(_DTYPES[a.dtype], library().isa, torch.get_num_threads())
+    args.N = a.shape[1]
+    if W is not None:
+        args.M, args.W = x.shape[1], W.data_ptr()
+    if W_i is not None and u is not None:
+        args.I, args.W_i = u.shape[1], W_i.data_ptr()
+    if b is not None:
+        args.b = b.data_ptr()
+    # On one thread of a slow processor, without BLAS, a quarter takes long enough.
+    block = max(1, outer.CALL // 4 // (args.N * (args.M + args.I + 1)))
+    with record_function("roann::add_outer"):
+        for low in range(0, len(a), block):
+            _add_block(args, [t[low : low + block] for t in kept])
+
+
+def _add_block(args: Outer, arrays: list[Tensor]) -> None:
+    """`add_outer` of as many rows as one call may take; a, x and perhaps u."""
+    args.rows = len(arrays[0])
+    for name, t in zip(("a", "x", "u"), arrays, strict=False):
+        setattr(args, name, t.data_ptr())
+        setattr(args, f"{name}_row", t.stride(0))
+    sums = workspace.empty((library().outer_bytes(ctypes.byref(args)),), torch.uint8)
+    args.sums = sums.data_ptr()
+    if library().outer(ctypes.byref(args)):
+        raise MemoryError(_NO_MEMORY)

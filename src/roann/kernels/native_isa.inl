@@ -8,6 +8,7 @@
 #include "native_thin.inl"
 #include "native_narrow.inl"
 #include "native_step.inl"
+#include "native_outer.inl"
 
 static bool stacked(const Args& p) { return p.W_step || (p.filter == DENSE && p.O_step); }
 
@@ -155,5 +156,7 @@ static void run(const Args& p, int64_t from, int64_t to, char* work) {
 }
 
 // What native.cpp needs to know of this build.
-static const Build BUILD = {L,          shares_panels, packed_bytes, pack_shared, unit,
-                            work_bytes, run,           step_forward, step_backward};
+static const Build BUILD = {L,          shares_panels,    packed_bytes,    pack_shared,
+                            unit,       work_bytes,       run,             step_forward,
+                            step_backward, outer_work_bytes, outer_sum_bytes, sum_rows,
+                            add_part};

@@ -194,3 +194,19 @@ class Kernel(Protocol):
         a step] in memory.py; `p.x0` is not read.
         """
         ...
+
+    def add_outer(
+        self,
+        a: Tensor,
+        x: Tensor,
+        u: Tensor | None,
+        W: Tensor | None,
+        W_i: Tensor | None,
+        b: Tensor | None,
+    ) -> None:
+        """W += aᵀ x, W_i += aᵀ u and b += aᵀ 1, each if it is there.
+
+        a, x and u have a row for every row of the batch and step. They are summed in an order that
+        does not depend on the number of threads.
+        """
+        ...

@@ -56,7 +56,7 @@ def _load() -> _Library | None:
     api = getattr(Tensor, "__dlpack_c_exchange_api__", None)
     if api is None or not native.available():
         return None
-    built = native._library()
+    built = native.library()
     library = _Library(str(built.path), built.isa, api)
     return library if library.usable else None
 

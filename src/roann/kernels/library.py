@@ -1,0 +1,111 @@
+"""The compiled library of `native.cpp` through ctypes: its structs, and where it is.
+
+Built with the package where a C++ compiler is found; `why_not` says why it is absent. Two
+environment variables, read once: `ROANN_NATIVE=0` turns it off, and
+`ROANN_ISA=baseline|avx2|avx512` asks for less than the processor offers.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from functools import cache
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+
+ISAS = ("baseline", "avx2", "avx512")
+
+
+class Args(ctypes.Structure):
+    """`struct Args` of native_problem.h, field by field."""
+
+    _fields_ = [
+        *((name, ctypes.c_int64) for name in ("op", "dtype", "isa", "layout", "phi", "filter")),
+        *((name, ctypes.c_int64) for name in ("slopes", "threads", "T", "B", "N", "I")),
+        *((name, ctypes.c_int64) for name in ("rounds", "begin", "end")),
+        *((name, ctypes.c_void_p) for name in ("x0", "u", "W", "W_i", "b", "alpha")),
+        *((name, ctypes.c_int64) for name in ("x0_row", "u_step", "u_row", "W_step", "b_step")),
+        *((name, ctypes.c_int64) for name in ("alpha_step", "alpha_unit")),
+        *((name, ctypes.c_void_p) for name in ("O0", "O1", "O2")),
+        ("O_step", ctypes.c_int64),
+        ("starts", ctypes.c_void_p),
+        *((name, ctypes.c_void_p) for name in ("states", "slope", "g_states")),
+        *((name, ctypes.c_int64) for name in ("g_step", "g_row")),
+        *((name, ctypes.c_void_p) for name in ("a", "lambda0", "after", "moved")),
+        *((name, ctypes.c_void_p) for name in ("g_W", "g_b", "packed")),
+    ]
+
+
+class Outer(ctypes.Structure):
+    """`struct Outer` of native_outer.h, field by field."""
+
+    _fields_ = [
+        *((name, ctypes.c_int64) for name in ("dtype", "isa", "threads", "rows", "N", "M", "I")),
+        *((name, ctypes.c_void_p) for name in ("a", "x", "u")),
+        *((name, ctypes.c_int64) for name in ("a_row", "x_row", "u_row")),
+        *((name, ctypes.c_void_p) for name in ("W", "W_i", "b", "sums")),
+    ]
+
+
+class Library:
+    """The loaded shared library and the ISA it is to use."""
+
+    def __init__(self, path: Path, isa: str | None) -> None:
+        dll = ctypes.CDLL(str(path))
+        for name in ("isa", "lanes", "run", "args_size", "outer", "outer_bytes", "outer_size"):
+            getattr(dll, f"roann_{name}").restype = ctypes.c_int64
+        sizes = dll.roann_args_size(), dll.roann_outer_size()
+        if sizes != (ctypes.sizeof(Args), ctypes.sizeof(Outer)):
+            raise OSError("it was built from another version of roann; reinstall roann")
+        dll.roann_lanes.argtypes = [ctypes.c_int64, ctypes.c_int64]
+        dll.roann_free.restype = None
+        self.path, self.run, self.free = path, dll.roann_run, dll.roann_free
+        self.outer, self.outer_bytes = dll.roann_outer, dll.roann_outer_bytes
+        best = dll.roann_isa()
+        self.isa = best if isa is None else ISAS.index(isa)
+        if self.isa > best:
+            raise OSError(
+                f"ROANN_ISA={isa} asks for more than this processor has; unset it or set it to "
+                f"one of {', '.join(ISAS[: best + 1])}"
+            )
+        self.lanes = tuple(dll.roann_lanes(self.isa, d) for d in range(2))
+
+
+@cache
+def _load() -> tuple[Library | None, str]:
+    if os.environ.get("ROANN_NATIVE") == "0":
+        return None, "it is turned off by ROANN_NATIVE=0; unset that variable to use it"
+    name = os.environ.get("ROANN_ISA") or None
+    if name is not None and name not in ISAS:
+        return None, f"ROANN_ISA must be one of {', '.join(ISAS)}, not {name!r}"
+    here = Path(__file__).parent
+    for path in (here / f"_native{suffix}" for suffix in EXTENSION_SUFFIXES):
+        if path.exists():
+            try:
+                return Library(path, name), ""
+            except (OSError, AttributeError) as error:
+                return None, f"it could not be loaded: {error}"
+    return None, "it was not built; install a C++17 compiler (gcc or clang) and reinstall roann"
+
+
+def available() -> bool:
+    """Whether the compiled kernel can be used in this process."""
+    return _load()[0] is not None
+
+
+def why_not() -> str:
+    """Why the compiled kernel cannot be used, as the end of a sentence; empty if it can."""
+    return _load()[1]
+
+
+def isa() -> str:
+    """The instruction set in use: one of `ISAS`. Only if `available()`."""
+    return ISAS[library().isa]
+
+
+def library() -> Library:
+    """The library; an error that says why if there is none."""
+    found, reason = _load()
+    if found is None:
+        raise RuntimeError(f"the native kernel cannot be used: {reason}")
+    return found

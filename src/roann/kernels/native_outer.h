@@ -1,0 +1,17 @@
+// What a sum over rows is told: one flat struct, mirrored by `_Outer` in native.py.
+#pragma once
+
+#include <cstdint>
+
+enum { PARTS_OF_ROWS = 16 };  // at most, whatever the number of threads
+
+// W += aᵀ x, W_i += aᵀ u and b += aᵀ 1, for a (rows, N), x (rows, M) and u (rows, I). The last
+// dimension of every array is contiguous; the results have no gaps between rows.
+struct Outer {
+    int64_t dtype, isa, threads;
+    int64_t rows, N, M, I;
+    const void *a, *x, *u;
+    int64_t a_row, x_row, u_row;
+    void *W, *W_i, *b;  // or null; then M = 0, I = 0, or no sum of a
+    void* sums;         // workspace, of roann_outer_bytes
+};
