@@ -1,4 +1,4 @@
-// What a sum over rows is told: one flat struct, mirrored by `_Outer` in native.py.
+// What a sum over rows is told: one flat struct, mirrored by `Outer` in library.py.
 #pragma once
 
 #include <cstdint>

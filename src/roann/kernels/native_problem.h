@@ -1,4 +1,4 @@
-// What a sweep is told: one flat struct, mirrored by `Args` in native.py.
+// What a sweep is told: one flat struct, mirrored by `Args` in library.py.
 //
 // Letters as in problem.py: B batch, T steps, N state, I input. Strides are in elements; the last
 // dimension of every array is contiguous. A step stride of 0 means "shared by all steps".
