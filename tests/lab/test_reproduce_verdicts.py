@@ -218,6 +218,17 @@ def test_adding_with_warm_up_stands_beside_adding_without():
     assert "Below 0.01: 2 of 2; 1 of the same seeds without the change." in text
 
 
+def test_a_best_checkpoint_and_a_rule_to_stop_save_what_was_learnt():
+    """One run learns and is lost, one is never good for long, one never learns."""
+    scores = ([0.99, 1.0, 0.995, 0.125], [1.0, 0.5, 0.99, 1.0], [0.125, 0.125, 0.125, 0.125])
+    base = [run(f"copying-400-s{k}", "copying", values) for k, values in enumerate(scores)]
+    warm = [run("copying-400-warmup-s0", "copying", [1.0, 1.0, 1.0, 1.0])]
+    book = book_of(fig2=base, stable=warm)
+    text = "\n".join(studies.stability(book["stable"], book))
+    assert "| `copying-400` | 2 of 3 | 1 of 3 | 1 of 3 | 300 | 99.50 % | 1 |" in text
+    assert "| `copying-400-warmup` | 0 of 1 | 0 of 1 | 1 of 1 | 300 | 100.00 % | 0 |" in text
+
+
 def test_kinds_of_rho_are_compared_with_one_fixed_rho_of_the_same_seed():
     scores = {"scalar": (0.1, 0.3), "learned": (0.05, 0.4), "multiscale": (0.01,)}
     runs = [

@@ -84,6 +84,16 @@ class Reading:
                 return step
         return None
 
+    def settled(self, limit: float, times: int) -> tuple[int, float] | None:
+        """The first evaluation that is the last of `times` in a row as good as `limit`."""
+        run = 0
+        for step, value in self.curve(self.primary):
+            good = value <= limit if self.better == "lower" else value >= limit
+            run = run + 1 if good else 0
+            if run == times:
+                return step, value
+        return None
+
     def progress(self, value: float) -> float:
         """How much of the way from guessing (0) to perfect (1) a primary score is."""
         trivial, perfect = self.trivial[self.primary], 1.0 if self.better == "higher" else 0.0
