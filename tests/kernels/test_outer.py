@@ -62,10 +62,12 @@ def test_sums_of_any_size(kernel, data):
 
 
 @named
-@pytest.mark.parametrize("N", [native._WIDEST_OUTER, native._WIDEST_OUTER + 1])
-def test_sums_of_many_columns(kernel, N):
-    a, x, u = normal(700, N), normal(700, N, seed=1), normal(700, 2)
-    assert_sums(kernel, a, x, u, {"W", "W_i", "b"})
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("N", [128, 178, native._WIDEST_OUTER, native._WIDEST_OUTER + 1])
+def test_sums_of_many_columns(kernel, N, dtype):
+    """Rows that are read where they are, and rows so far apart that they are copied."""
+    a, x = normal(700, N, dtype=dtype), normal(700, N, dtype=dtype, seed=1)
+    assert_sums(kernel, a, x, normal(700, 2, dtype=dtype), {"W", "W_i", "b"})
 
 
 @named

@@ -2,20 +2,26 @@
 // Included once per ISA and dtype (native.cpp).
 //
 // Rows are taken in parts, each with sums of its own, and these are added in order: which thread
-// does a part changes nothing. A part is taken in blocks that are copied into panels and stay in
-// cache, while the rows of the next block are called for.
+// does a part changes nothing. A part is taken in blocks that stay in cache, while the rows of the
+// next block are called for.
 
-enum { BLOCK_ROWS = 128, OUTER_TILE = TILE_ROWS * 2 * L };
+enum { BLOCK_ROWS = 64, OUTER_TILE = TILE_ROWS * 2 * L };
+
+// Some columns of a block: where they begin, and how far it is from row to row.
+struct Panel {
+    const real* at;
+    int64_t row;
+};
 
 // C (TILE_ROWS, 2 L) += Aᵀ X for A (K, TILE_ROWS) and X (K, 2 L).
-static void outer_tile(int64_t K, const real* A, const real* X, real* C) {
+static void outer_tile(int64_t K, Panel A, Panel X, real* C) {
     V c[TILE_ROWS][2];
     UNROLL for (int m = 0; m < TILE_ROWS; m++)
         UNROLL for (int v = 0; v < 2; v++) c[m][v] = load(C + (2 * m + v) * L);
     for (int64_t k = 0; k < K; k++) {
-        const V low = load(X + k * 2 * L), high = load(X + k * 2 * L + L);
+        const V low = load(X.at + k * X.row), high = load(X.at + k * X.row + L);
         UNROLL for (int m = 0; m < TILE_ROWS; m++) {
-            const V a = fill(A[k * TILE_ROWS + m]);
+            const V a = fill(A.at[k * A.row + m]);
             c[m][0] = fma(a, low, c[m][0]);
             c[m][1] = fma(a, high, c[m][1]);
         }
@@ -31,9 +37,22 @@ INLINE int64_t outer_sum_bytes(const Outer& p) {
     return left_panels(p) * right_panels(p) * OUTER_TILE * int64_t(sizeof(real));
 }
 
+// Full panels are read where they are, unless rows are so far apart that those of a block have
+// few places in L1 and push each other out.
+INLINE bool in_place(int64_t row) { return row * int64_t(sizeof(real)) % 512 != 0; }
+
+// Panel i, WIDTH columns of S (rows, N); `copied` is where it was packed, if it had to be.
+template <int WIDTH>
+INLINE Panel panel_of(const real* S, int64_t row, int64_t rows, int64_t N, int64_t i,
+                      const real* copied) {
+    if (in_place(row) && (i + 1) * WIDTH <= N) return {S + i * WIDTH, row};
+    return {copied + i * rows * WIDTH, WIDTH};
+}
+
 // Columns of S (rows, N), WIDTH at a time, behind each other: panel i is (rows, WIDTH).
 template <int WIDTH>
 INLINE void pack_full(const real* S, int64_t row, int64_t rows, int64_t N, real* to) {
+    if (in_place(row)) return;
     for (int64_t k = 0; k < rows; k++)
         for (int64_t i = 0; i < N / WIDTH; i++)
             memcpy(to + (i * rows + k) * WIDTH, S + k * row + i * WIDTH, WIDTH * sizeof(real));
@@ -94,19 +113,23 @@ static void sum_rows(const Outer& p, int64_t from, int64_t to, void* found, char
     real *A = (real*)work, *X = A + BLOCK_ROWS * lefts * TILE_ROWS;
     for (int64_t row = from; row < to;) {
         const int64_t n = to - row < BLOCK_ROWS ? to - row : int64_t(BLOCK_ROWS);
+        const real* a_rows = (const real*)p.a + row * p.a_row;
+        const real* x_rows = (const real*)p.x + row * p.x_row;
         pack_left(p, row, n, A);
         pack_right(p, row, n, X);
         row += n;
         const int64_t next = to - row < BLOCK_ROWS ? to - row : int64_t(BLOCK_ROWS);
         Coming a = coming(p.a, p.a_row, row, next, tiles);
         Coming x = coming(p.x, p.x_row, row, p.M ? next : 0, tiles);
-        for (int64_t j = 0; j < rights; j++)
+        for (int64_t j = 0; j < rights; j++) {
+            const Panel right = panel_of<2 * L>(x_rows, p.x_row, n, p.M, j, X);
             for (int64_t i = 0; i < lefts; i++) {
-                outer_tile(n, A + i * n * TILE_ROWS, X + j * n * 2 * L,
-                           sums + (j * lefts + i) * OUTER_TILE);
+                const Panel left = panel_of<TILE_ROWS>(a_rows, p.a_row, n, p.N, i, A);
+                outer_tile(n, left, right, sums + (j * lefts + i) * OUTER_TILE);
                 call_share(a);
                 call_share(x);
             }
+        }
     }
 }
 

@@ -60,6 +60,10 @@ static void multiply(Sweep& s, int64_t rows, int64_t K, const real* A, int64_t l
     }
 }
 
+// In how many groups a panel takes its rows through product and elementwise part: tile by tile, so
+// that a row is still in L1 for its filter, if the panel stays there too.
+INLINE int64_t groups_of(int64_t rows, int64_t K) { return blocks(K) == 1 ? tiles(rows) : 1; }
+
 // Column l of the panel from row l of S (outputs, K); zero beyond the last output.
 static void pack_rows(real* panel, int width, int at, const real* S, int64_t outputs, int64_t K) {
     for (int l = 0; l < L; l++) {
@@ -139,14 +143,19 @@ static void forward_wide(Sweep& s, int64_t t, int64_t m) {
     if (appended(p))
         for (int64_t l = 0; l < m; l++)
             memcpy(s.now + l * s.ld + p.N, u + l * p.u_row, p.I * sizeof(real));
-    for (int64_t i = 0; i < panels(p); i++) {
-        multiply(s, m, s.K, s.now, s.ld, s.panels + i * panel_size(p), 2, s.C, true);
-        if (separate(p))
-            multiply(s, m, p.I, u, p.u_row, s.input_panels + i * input_panel_size(p),
-                     each, s.C, false);
-        for (int v = 0; v < each && i * each + v < s.vectors; v++)
-            update(s, t, i * each + v, 0, m, s.C + v * L);
-    }
+    const int64_t groups = groups_of(m, s.K);
+    for (int64_t i = 0; i < panels(p); i++)
+        for (int64_t g = 0; g < groups; g++) {
+            const int64_t from = m * g / groups, rows = m * (g + 1) / groups - from;
+            real* C = s.C + from * 2 * L;
+            multiply(s, rows, s.K, s.now + from * s.ld, s.ld, s.panels + i * panel_size(p), 2, C,
+                     true);
+            if (separate(p))
+                multiply(s, rows, p.I, u + from * p.u_row, p.u_row,
+                         s.input_panels + i * input_panel_size(p), each, C, false);
+            for (int v = 0; v < each && i * each + v < s.vectors; v++)
+                update(s, t, i * each + v, from, rows, C + v * L);
+        }
 }
 
 static void backward_wide(Sweep& s, int64_t t, int64_t m) {
