@@ -163,6 +163,20 @@ def test_verdicts_follow_the_numbers():
     assert lstm.verdict(slow) == "not met"
 
 
+def test_a_target_missed_stands_beside_the_profile():
+    slow = made_record(**{"roann_qr": 2.4})
+    parts = [("forward sweep", 1.0, 400), ("everything else", 0.1, None), ("limit", 0.3, 200)]
+    slow.rows.extend(
+        Row("profile-178", "qr", name, s, 784, [s], flops=flops) for name, s, flops in parts
+    )
+    words = "to meet it takes 0.75 of the limit, and the step reaches 0.625. By the profile, its "
+    words += "parts are at these shares of it: forward sweep 0.6."
+    names = [f"*psMNIST, N = 178: times faster than nn.{name}*" for name in ("RNN", "LSTM")]
+    assert document.shortfalls(slow) == [f"{name}: {words}" for name in names]
+    assert words in document.page(slow)
+    assert document.shortfalls(made_record()) == []
+
+
 @pytest.mark.parametrize(
     ("sense", "verdicts"),
     [("at least", ["not met", "met", "met"]), ("above", ["not met", "not met", "met"]),

@@ -48,6 +48,7 @@ def page(record: Record) -> str:
         parts.append("**From a quick run: sizes are small, and the numbers mean nothing.**\n")
     parts += ["## Machine\n", table.markdown(_machine(record)), ""]
     parts += ["## Targets\n", _TARGETS, table.markdown(targets_table(record)), ""]
+    parts += [f"{line}\n" for line in shortfalls(record)]
     parts += ["## Measurements\n"]
     if not record.rows:
         parts.append("None.\n")
@@ -73,6 +74,25 @@ def targets_table(record: Record) -> table.Table:
         texts = [table.ratio_text(number) for number in (value, middle, needs)]
         body.append([target.what, wanted, *texts, verdict])
     return ["what", "target", "measured", "by medians", "takes of the limit", "verdict"], body
+
+
+def shortfalls(record: Record) -> list[str]:
+    """Of every training step that misses its target, what the profile says of its parts."""
+    lines = []
+    for target in TARGETS:
+        reached, needed = target.reaches(record), target.needs(record)
+        if target.verdict(record) != "not met" or target.of is None or reached is None:
+            continue
+        N, filter = target.of
+        rows = [row for row in record.rows if (row.case, row.work) == (f"profile-{N}", filter)]
+        shares = [(row.contender, record.of_limit(row)) for row in rows if row.contender != "limit"]
+        parts = [f"{name} {table.ratio_text(s)}" for name, s in shares if s is not None]
+        line = f"*{target.what}*: to meet it takes {table.ratio_text(needed)} of the limit, and "
+        line += f"the step reaches {table.ratio_text(reached)}."
+        if parts:
+            line += f" By the profile, its parts are at these shares of it: {', '.join(parts)}."
+        lines.append(line)
+    return lines
 
 
 def _machine(record: Record) -> table.Table:
