@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from made_runs import ADDING, ROA, adding_evals, copying_evals, write_many, write_run
+from made_runs import ADDING, ROA, adding_evals, copying_evals, probe, write_many, write_run
 
 from roann.lab.figures import learning_curves
 from roann.lab.figures.curves import Curve
@@ -103,6 +103,19 @@ def test_rho_figure_holds_the_final_scores(library: Path):
     assert list(line.get_xdata()) == sorted(expected)
     for rho, median in zip(line.get_xdata(), line.get_ydata(), strict=True):
         assert median == pytest.approx(sum(expected[rho]) / len(expected[rho]))
+
+
+def test_the_norm_of_W_is_that_of_the_seeds_which_were_probed(tmp_path: Path):
+    """One of two was: its line is the arm's line, and no second seed is claimed."""
+    for seed in range(2):
+        probes = [probe(step, "roa", seed) for step in (0, 500)] if seed == 0 else []
+        write_run(tmp_path / f"adding-s{seed}", task=ADDING, model=ROA, train={"seed": seed},
+                  evals=adding_evals(0.3, seed), probes=probes)  # fmt: skip
+    (section,) = sections_of(load_runs([tmp_path]))
+    norm = next(e for e in exhibits_of(section) if e.title.endswith("the norm of W"))
+    (line,) = [x for x in norm.figure.axes[0].get_lines() if x.get_label() == "roa-rnn"]
+    assert list(line.get_xdata()) == [0, 500]
+    assert list(line.get_ydata()) == [probe(step, "roa", 0)["norm_W"] for step in (0, 500)]
 
 
 def test_page_asks_nothing_of_anyone(page: Page, text: str):

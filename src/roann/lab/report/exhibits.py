@@ -166,8 +166,10 @@ def _last_probes(arms: Iterable[Arm], key: str) -> dict[str, dict[str, Any]]:
 def _norms(section: Section, arms: Sequence[Arm]) -> Exhibit | None:
     drawn = {
         arm.label: [
-            curve_of(run.records, "norm_W", kind="probe", seed=run.seed) for run in arm.runs
-        ]
+            curve
+            for run in arm.runs
+            if (curve := curve_of(run.records, "norm_W", kind="probe", seed=run.seed)).x
+        ]  # of the seeds that were probed: some figures probe the first alone
         for arm in arms
     }
     drawn = {label: curves for label, curves in drawn.items() if any(len(c.x) > 1 for c in curves)}
