@@ -77,21 +77,13 @@ class Reading:
             and isinstance(line.get(score), int | float)
         ]
 
-    def first(self, score: str, limit: float, better: Better) -> int | None:
-        """The first evaluation at which a score is as good as `limit`."""
+    def first(self, score: str, limit: float, better: Better, in_a_row: int = 1) -> int | None:
+        """The first evaluation at which a score is, or has been so often, as good as `limit`."""
+        met = 0
         for step, value in self.curve(score):
-            if value <= limit if better == "lower" else value >= limit:
+            met = met + 1 if (value <= limit if better == "lower" else value >= limit) else 0
+            if met == in_a_row:
                 return step
-        return None
-
-    def settled(self, limit: float, times: int) -> tuple[int, float] | None:
-        """The first evaluation that is the last of `times` in a row as good as `limit`."""
-        run = 0
-        for step, value in self.curve(self.primary):
-            good = value <= limit if self.better == "lower" else value >= limit
-            run = run + 1 if good else 0
-            if run == times:
-                return step, value
         return None
 
     def progress(self, value: float) -> float:

@@ -51,20 +51,21 @@ def _kept(arms: Arms) -> list[str]:
     rows = []
     for name, arm in arms.items():
         goal = SUMMED if arm[0].primary == "mse" else RECALLED
-        best = [r.score("best") for r in arm]
-        lost = sum(b is None or r.progress(b) < LOST for r, b in zip(arm, best, strict=True))
-        stops = [r.settled(goal, _IN_A_ROW) for r in arm]
-        stopped = [stop for stop in stops if stop is not None]
-        fallen = sum(r.lost for r, stop in zip(arm, stops, strict=True) if stop is not None)
+        lost = [r for r in arm if r.lost]
+        best = [r.score("best") for r in lost]
+        never = sum(b is None or r.progress(b) < LOST for r, b in zip(lost, best, strict=True))
+        stops = [(r, r.first(r.primary, goal, r.better, _IN_A_ROW)) for r in arm]
+        stopped = [(r, step) for r, step in stops if step is not None]
         rows.append(
             [
                 f"`{name}`",
-                f"{sum(r.lost for r in arm)} of {len(arm)}",
-                f"{lost} of {len(arm)}",
+                f"{len(lost)} of {len(arm)}",
+                f"{never} of {len(arm)}",
                 f"{len(stopped)} of {len(arm)}",
-                ", ".join(f"{step:,}" for step, _ in stopped) or ABSENT,
-                ", ".join(shown(arm[0].primary, score) for _, score in stopped) or ABSENT,
-                f"{fallen}",
+                ", ".join(f"{step:,}" for _, step in stopped) or ABSENT,
+                ", ".join(shown(r.primary, dict(r.curve(r.primary))[s]) for r, s in stopped)
+                or ABSENT,
+                f"{sum(r.lost for r, _ in stopped)}",
             ]
         )
     head = (
