@@ -20,6 +20,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from held_to import run_held_to
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems import ALPHAS, FORMS, cast, gradients_for, make, plain
@@ -123,20 +124,9 @@ def test_beside_the_states_one_array_is_kept_at_most(phi, learned, N):
 
 @pytest.mark.parametrize("isa", native.ISAS)
 def test_every_instruction_set(isa):
-    """The property tests above, in a process that is held to one ISA."""
+    """The property tests above."""
     here = "test_smooth_sweeps or test_kinked_sweeps or test_steps_are or test_activations"
-    run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", here, __file__],
-        env=os.environ | {"ROANN_ISA": isa},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if "asks for more than this processor has" in run.stdout:
-        pytest.skip(f"this processor has no {isa}")
-    assert run.returncode == 0, run.stdout
-    assert " passed" in run.stdout
-    assert "skipped" not in run.stdout
+    run_held_to(isa, here, __file__)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -1,11 +1,8 @@
 """Sums over rows, by torch and by the compiled kernel, against float64 and its error bound."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
+from held_to import run_held_to
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -105,15 +102,4 @@ def test_long_sums_are_cut(kernel, rows, call, monkeypatch):
 @pytest.mark.skipif(not native.available(), reason=f"the native kernel: {native.why_not()}")
 @pytest.mark.parametrize("isa", library.ISAS)
 def test_every_instruction_set(isa):
-    if library.ISAS.index(isa) > library.library().isa:
-        pytest.skip(f"this processor has no {isa}")
-    here = "native and any_size"
-    run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", here, __file__],
-        env=os.environ | {"ROANN_ISA": isa},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 0, run.stdout
-    assert "1 passed" in run.stdout
+    run_held_to(isa, "native and any_size", __file__)

@@ -3,13 +3,10 @@
 AddressSanitizer: as in test_native.py, with this file.
 """
 
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
 import torch.nn.functional as F
+from held_to import run_held_to
 from problems import close
 from torch._subclasses import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
@@ -130,18 +127,8 @@ def test_more_neurons_than_the_adjoint_takes_at_a_time():
 
 @pytest.mark.parametrize("isa", native.ISAS)
 def test_every_instruction_set(isa):
-    """The three tests above, in a process that is held to one ISA."""
-    run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "equal or more",
-         __file__],
-        env=os.environ | {"ROANN_ISA": isa},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    if "asks for more than this processor has" in run.stdout:
-        pytest.skip(f"this processor has no {isa}")
-    assert run.returncode == 0, run.stdout
-    assert " passed" in run.stdout
-    assert "skipped" not in run.stdout
+    """The three tests above."""
+    run_held_to(isa, "equal or more", __file__)
 
 
 @pytest.mark.parametrize("form", FORMS)
