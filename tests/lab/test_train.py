@@ -39,6 +39,9 @@ class Desk:
     def pause(self, state: State) -> None:
         return
 
+    def keep(self, state: State) -> None:
+        self.kept = state.step
+
     def poll(self) -> None:
         return
 

@@ -11,7 +11,7 @@ from test_tasks_mnist import DIRECTORY
 from roann.lab import checkpoint, records
 from roann.lab.cli import main
 from roann.lab.config import Experiment, parse
-from roann.lab.run import CHECKPOINTS, METRICS, Stop, execute, prepare
+from roann.lab.run import BEST, CHECKPOINTS, METRICS, Stop, execute, prepare
 from roann.lab.sweep import PRELOAD
 from roann.lab.sweep import _work as work
 
@@ -87,9 +87,9 @@ def lines(folder: Path) -> list[dict[str, Any]]:
     return [{k: v for k, v in line.items() if k != "seconds"} for line in found]
 
 
-def world(folder: Path) -> tuple[int, dict[str, torch.Tensor]]:
+def world(folder: Path, place: str = CHECKPOINTS) -> tuple[int, dict[str, torch.Tensor]]:
     """Step and tensors of the newest checkpoint."""
-    found = checkpoint.newest(folder / CHECKPOINTS, touch=False)
+    found = checkpoint.newest(folder / place, touch=False)
     assert found is not None
     return found.step, found.tensors
 
@@ -97,9 +97,10 @@ def world(folder: Path) -> tuple[int, dict[str, torch.Tensor]]:
 def assert_same(one: Path, other: Path) -> None:
     """Equal to the last bit: every record, every weight, all of the optimiser's state."""
     assert lines(one) == lines(other)
-    (step, tensors), (other_step, other_tensors) = world(one), world(other)
-    assert step == other_step
-    assert tensors.keys() == other_tensors.keys()
-    for name, tensor in tensors.items():
-        bits, other_bits = tensor.contiguous(), other_tensors[name].contiguous()
-        assert bits.numpy().tobytes() == other_bits.numpy().tobytes(), name
+    for place in (CHECKPOINTS, BEST):
+        (step, tensors), (other_step, other_tensors) = world(one, place), world(other, place)
+        assert step == other_step
+        assert tensors.keys() == other_tensors.keys()
+        for name, tensor in tensors.items():
+            bits, other_bits = tensor.contiguous(), other_tensors[name].contiguous()
+            assert bits.numpy().tobytes() == other_bits.numpy().tobytes(), name

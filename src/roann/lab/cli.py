@@ -119,6 +119,8 @@ class Probe(_Verb):
     """The run directory."""
     checkpoint: int | None = None
     """The step of the checkpoint to measure; by default the newest good one."""
+    best: bool = False
+    """Measure the checkpoint of the run's best evaluation."""
     figure: Path | None = None
     """Draw spectrum and gradient flow into this file, .svg, .png or .pdf."""
 

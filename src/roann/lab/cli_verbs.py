@@ -111,7 +111,7 @@ def _probe(verb: cli.Probe) -> int:
     experiment = parse(read_tables(verb.directory / run.CONFIG))
     run.set_up(experiment.train.threads, experiment.train.seed)
     task, model = run.build(experiment)
-    places = verb.directory / run.CHECKPOINTS
+    places = verb.directory / (run.BEST if verb.best else run.CHECKPOINTS)
     if verb.checkpoint is not None:
         found = checkpoint.named(places, verb.checkpoint)
     elif (newest := checkpoint.newest(places, touch=False)) is not None:

@@ -64,6 +64,7 @@ class Train:
         warmup: the learning rate grows linearly over that many first iterations.
         eval_every: how often to evaluate.
         probe_at: when to measure spectrum, gradient flow and bounds; 0 is the initialisation.
+        black_box: how many steps around a leap of the loss to measure as well; none if not given.
         log_every: how often to record the training loss.
         checkpoint_every: iterations between checkpoints, 0 to go by time alone.
         checkpoint_seconds: seconds between checkpoints.
@@ -90,6 +91,7 @@ class Train:
     warmup: _Count = 0
     eval_every: _Some = 100
     probe_at: tuple[_Count, ...] = ()
+    black_box: _Some | None = None
     log_every: _Some = 10
     checkpoint_every: _Count = 0
     checkpoint_seconds: _Seconds = 60.0

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-Kind = Literal["train", "eval", "probe", "event"]
+Kind = Literal["train", "eval", "probe", "leap", "event"]
 FLUSH_SECONDS = 1.0
 _log = logging.getLogger(__name__)
 

@@ -1,7 +1,8 @@
 """The conductor: the only place where a task and a model meet, and the keeper of a run directory.
 
 A run directory describes itself: `config.toml` (resolved), `metrics.jsonl`, `checkpoints/`,
-`env.json`, `result.json` (only once the run has ended) and `run.log`.
+`best/` (the checkpoint of the best evaluation), `env.json`, `result.json` (only once the run has
+ended) and `run.log`.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from roann.lab.progress import Progress, log_to_file
 from roann.lab.tasks import TASKS, Task
 from roann.lab.train import DivergedError, State, epoch, make_optimizer, train, unit_steps
 
-CONFIG, METRICS, CHECKPOINTS = "config.toml", "metrics.jsonl", "checkpoints"
+CONFIG, METRICS, CHECKPOINTS, BEST = "config.toml", "metrics.jsonl", "checkpoints", "best"
 ENVIRONMENT, RESULT, LOG = "env.json", "result.json", "run.log"
 _log = logging.getLogger(__name__)
 
@@ -129,10 +130,16 @@ class _Desk:
         for name, parameter in self.model.named_parameters():
             if not bool(torch.isfinite(parameter).all()):
                 raise DivergedError(f"update {state.step} made {name} non-finite")
+        self._commit(CHECKPOINTS, state)
+
+    def keep(self, state: State) -> None:
+        self._commit(BEST, state)
+
+    def _commit(self, place: str, state: State) -> None:
         try:
             extra = {"records": self.records.sync(), "config": self.digest}
             tensors = checkpoint.pack(self.model, self.optimizer)
-            checkpoint.save(self.folder / CHECKPOINTS, state.step, tensors, asdict(state) | extra)
+            checkpoint.save(self.folder / place, state.step, tensors, asdict(state) | extra)
         except OSError as error:
             _log.warning(
                 "step %d: no checkpoint could be written (%s); training goes on, and the next one "
@@ -284,6 +291,7 @@ def _restore(
     """Put the chosen or newest checkpoint back; returns its state and its place in the records."""
     places = folder / CHECKPOINTS
     checkpoint.clean(places)
+    checkpoint.clean(folder / BEST)
     if chosen is not None:
         for path in checkpoint.committed(places):
             if checkpoint.step_of(path) > chosen.step:

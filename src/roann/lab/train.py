@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from roann.lab.black_box import BlackBox
 from roann.lab.config import ConfigError, Train
 from roann.lab.models.base import Model
 from roann.lab.records import Records
@@ -31,12 +32,14 @@ class State:
         measured: the last step whose evaluations and probes are in the records.
         seconds: training time so far, over all resumes.
         good_evals: how many evaluations in a row met the stop rule.
+        best: the best primary score of the first evaluation set so far.
     """
 
     step: int = 0
     measured: int = -1
     seconds: float = 0.0
     good_evals: int = 0
+    best: float | None = None
 
 
 class Desk(Protocol):
@@ -46,6 +49,9 @@ class Desk(Protocol):
 
     def pause(self, state: State) -> None:
         """Between two updates: commit a checkpoint if one is due; raise if the run must stop."""
+
+    def keep(self, state: State) -> None:
+        """After an evaluation better than all before: commit a checkpoint apart from the others."""
 
     def poll(self) -> None:
         """Within an evaluation: raise if the run must stop."""
@@ -71,6 +77,12 @@ def train(
     last = plan.length * unit
     now = _clock(plan)
     start = now() - state.seconds
+    box = BlackBox(
+        model,
+        plan.black_box or 0,
+        probe,
+        lambda step, seen: desk.records.write("leap", step, epoch(task, step), state.seconds, seen),
+    )
     while True:
         over = state.step >= last or _exceeds(state.seconds, plan.max_seconds)
         if state.measured < state.step:
@@ -89,7 +101,12 @@ def train(
         penalty = model.penalty()
         optimizer.zero_grad()
         torch.autograd.backward(loss if penalty is None else loss + penalty)
-        loss_value, norm = _finite(loss, model, state.step + 1)
+        try:
+            loss_value, norm = _finite(loss, model, state.step + 1)
+        except DivergedError:
+            box.open()
+            raise
+        box.note(state.step, loss_value, norm)
         if plan.clip_norm is not None and norm > plan.clip_norm:
             for gradient in _gradients(model):
                 gradient.mul_(plan.clip_norm / norm)
@@ -120,19 +137,23 @@ def _measure(
     step = state.step
     probed = probe() if step in [at * unit for at in plan.probe_at] else None
     sets: dict[str, dict[str, float]] = {}
+    best = False
     if step and (over or step % (plan.eval_every * unit) == 0):
         sets = evaluate(task, model, plan.seed, step, desk.poll)
+        sign = 1 if task.better == "lower" else -1
         first = next(iter(sets.values()))[task.primary]
-        good = plan.stop_score is not None and (
-            first <= plan.stop_score if task.better == "lower" else first >= plan.stop_score
-        )
+        good = plan.stop_score is not None and sign * first <= sign * plan.stop_score
         state.good_evals = state.good_evals + 1 if good else 0
+        best = math.isfinite(first) and (state.best is None or sign * first < sign * state.best)
+        state.best = first if best else state.best
         desk.show_scores(sets)
     for name, scores in sets.items():
         desk.records.write("eval", step, epoch(task, step), state.seconds, {"set": name} | scores)
     if probed is not None:
         desk.records.write("probe", step, epoch(task, step), state.seconds, probed)
     state.measured = step
+    if best:
+        desk.keep(state)
 
 
 @torch.no_grad()

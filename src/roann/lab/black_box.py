@@ -1,0 +1,92 @@
+"""The updates around a leap of the loss, looked at afterwards.
+
+A collapse takes a handful of updates, and nobody knows beforehand which: probes at chosen steps
+miss it. So the weights of the last updates are kept, and once the loss has leapt they are probed.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+LEAP = 100.0  # times the loss of the updates before
+CALM = 10.0  # times it: a loss that has come back, so that the next leap is a new one
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A step: the loss and the gradient's norm of its weights, and the weights."""
+
+    step: int
+    loss: float
+    grad_norm: float
+    weights: list[Tensor]
+
+
+class BlackBox:
+    """Keep the last `size` steps; when the loss leaps, write what a probe sees of them.
+
+    Half of them are from before the leap; where training ends by numbers that are not finite, all
+    are. A resumed run begins with an empty box.
+
+    Args:
+        model: whose weights to keep.
+        size: how many steps; 0 keeps and writes nothing.
+        probe: measures the model as it is.
+        write: takes a step and what was measured there.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        size: int,
+        probe: Callable[[], dict[str, Any]],
+        write: Callable[[int, dict[str, Any]], None],
+    ) -> None:
+        self._model, self._size, self._probe, self._write = model, size, probe, write
+        self._frames: deque[Frame] = deque(maxlen=size)
+        self._due: int | None = None  # the step at which to look, after a leap
+        self._calm = float("inf")  # a leap counts once the loss has been below this
+
+    def note(self, step: int, loss: float, grad_norm: float) -> None:
+        """A step is to be taken from weights with this loss and gradient."""
+        if not self._size:
+            return
+        usual = statistics.median(frame.loss for frame in self._frames) if self._frames else loss
+        full = len(self._frames) == self._size
+        weights = [p.detach().clone() for p in self._model.parameters()]
+        self._frames.append(Frame(step, loss, grad_norm, weights))
+        if self._due is None and loss < self._calm:
+            self._calm = float("inf")
+            if full and loss > LEAP * usual:
+                self._calm, self._due = CALM * usual, step + (self._size - 1) // 2
+        if step == self._due:
+            self.open()
+
+    @torch.no_grad()
+    def open(self) -> None:
+        """Probe and write what is in the box; the model is as before, the box is empty."""
+        self._due = None
+        now = [p.clone() for p in self._model.parameters()]
+        try:
+            while self._frames:
+                frame = self._frames.popleft()
+                self._set(frame.weights)
+                seen = self._probe()
+                values = {"loss": frame.loss, "grad_norm": frame.grad_norm}
+                values |= {key: seen[key] for key in ("norm_W", "bound") if key in seen}
+                if "sigma" in seen:
+                    values |= {"sigma_max": max(seen["sigma"]), "sigma_min": min(seen["sigma"])}
+                self._write(frame.step, values)
+        finally:
+            self._set(now)
+
+    def _set(self, weights: list[Tensor]) -> None:
+        for parameter, value in zip(self._model.parameters(), weights, strict=True):
+            parameter.copy_(value)
