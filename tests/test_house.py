@@ -52,6 +52,7 @@ LAB = [
     "config",
     "figures",
     "probe",
+    "black_box",
     "train",
     "run",
     "sweep",
