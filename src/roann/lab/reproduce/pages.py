@@ -15,7 +15,7 @@ from typing import Any
 from roann.lab.checkpoint import replace_file
 from roann.lab.report import Run, render
 from roann.lab.reproduce.bounds import FILE as STUDY
-from roann.lab.reproduce.chapters import CHAPTERS
+from roann.lab.reproduce.chapters import CHAPTERS, departures
 from roann.lab.reproduce.collect import read_records
 from roann.lab.reproduce.digit import FILE as DIGIT
 from roann.lab.reproduce.digit import digit_exhibits
@@ -31,6 +31,7 @@ _TITLES: dict[Scale, str] = {
     "full": "The paper, run again",
     "quick": "A quick look: shorter sequences, shorter trainings, one seed; not the paper's",
 }
+_UNCHANGED = ("changed", False)
 _log = logging.getLogger(__name__)
 
 
@@ -113,13 +114,16 @@ def reproduction(
         "",
         "A run is *lost* if it diverged, or ended with less than a tenth of the way from guessing "
         "to perfect. *Best* is over all evaluations of a run, as papers count. All seeds are "
-        "shown. A claim is not judged while a run it rests on is under way; a test accuracy "
+        "shown. A claim is not judged while a run it rests on is unfinished; a test accuracy "
         f"within {100 * CLOSE:.1f} points of the paper's counts as reproduced.",
         "",
         *_cost(runs, study),
         "## Claim by claim",
         "",
         *_verdict_table(judged),
+        "## Where it departs from the paper",
+        "",
+        *departures(book),
     ]
     for name, (heading, write) in {**CHAPTERS, **OURS}.items():
         if name in book:
@@ -140,11 +144,17 @@ def _cost(runs: Mapping[str, Sequence[Run]], study: Sequence[Mapping[str, Any]])
     seconds = sum(map(_core_seconds, every))
     seconds += sum(line.get("seconds", 0.0) for line in study)
     words = f"Cost: {len(every):,} runs, {wall(seconds)} of one core in all"
+    order = [*CHAPTERS, *(name for name in runs if name not in CHAPTERS)]
     parts = [
-        f"{FIGURES[name].title} {wall(sum(map(_core_seconds, group)))}"
-        for name, group in runs.items()
+        f"{FIGURES[name].title} {wall(sum(map(_core_seconds, runs[name])))}"
+        for name in order
+        if name in runs
     ]
-    return [words + (f" ({'; '.join(parts)})." if parts else "."), ""]
+    shared = (
+        f", so {wall(seconds / 2)} on two, probes included. Two runs at a time shared the machine, "
+        "at times with other work: times are from above."
+    )
+    return [words + (f" ({'; '.join(parts)})" if parts else "") + shared, ""]
 
 
 def _core_seconds(run: Run) -> float:
@@ -156,14 +166,16 @@ def _environments(runs: Mapping[str, Sequence[Run]]) -> list[str]:
     counted: dict[str, int] = {}
     for group in runs.values():
         for run in group:
-            key = json.dumps(run.env, sort_keys=True)
+            # A tree without changes is not noted by every version: it goes without saying.
+            env = {key: value for key, value in run.env.items() if (key, value) != _UNCHANGED}
+            key = json.dumps(env, sort_keys=True)
             counted[key] = counted.get(key, 0) + 1
     lines = ["## Where it was run", ""] if counted else []
     for key, count in counted.items():
         facts = ", ".join(
             f"{name.replace('_', ' ')} {value}" for name, value in json.loads(key).items()
         )
-        lines.append(f"- {count} runs: {facts}")
+        lines.append(f"- {count} {'run' if count == 1 else 'runs'}: {facts}")
     return lines
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from roann.lab import records
 from roann.lab.report import Run
@@ -17,6 +17,22 @@ from roann.lab.report import Run
 Better = Literal["lower", "higher"]
 LOST = 0.1
 """A run is lost if it ends with less than this of the way from guessing to perfect."""
+HALF = 0.5
+"""A run has learnt if it is so much of the way."""
+
+
+class Fall(NamedTuple):
+    """A run that had learnt, and had not any more.
+
+    Attributes:
+        held: the last evaluation at which it had.
+        gone: the first at which it was lost, or the step whose numbers were not finite.
+        diverged: the latter.
+    """
+
+    held: int
+    gone: int
+    diverged: bool = False
 
 
 @dataclass(frozen=True)
@@ -94,15 +110,37 @@ class Reading:
     @property
     def lost(self) -> bool:
         """Whether the run diverged or ended at guessing; an unfinished run is not judged."""
+        if self.run.status != "finished":
+            return self.run.status == "diverged"
         last = self.score("final")
-        if self.run.status == "diverged":
-            return True
-        return self.run.status == "finished" and last is not None and self.progress(last) < LOST
+        return last is None or self.progress(last) < LOST
+
+    @property
+    def falls(self) -> list[Fall]:
+        """Every time it had learnt and lost it again."""
+        found = []
+        held: int | None = None
+        for step, value in self.curve(self.primary):
+            if self.progress(value) > HALF:
+                held = step
+            elif held is not None and self.progress(value) < LOST:
+                found.append(Fall(held, step))
+                held = None
+        if held is not None and self.run.status == "diverged":
+            found.append(Fall(held, self.run.steps, diverged=True))
+        return found
 
     @property
     def epochs(self) -> float:
         """Passes over the data so far."""
         return max((float(line.get("epoch") or 0) for line in self.run.records), default=0.0)
+
+    def after(self, epoch: int) -> float | None:
+        """The primary score of the set shown after so many passes."""
+        for line in self.run.records:
+            if line["kind"] == "eval" and line["set"] == self.set and line["epoch"] == epoch:
+                return float(line[self.primary])
+        return None
 
     @property
     def training_seconds(self) -> float:

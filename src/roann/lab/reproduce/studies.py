@@ -1,4 +1,4 @@
-"""The chapters that are not in the paper: stability, the bounds measured, the league."""
+"""The chapters that are not in the paper: ρ as a vector, the league, the bounds measured."""
 
 from __future__ import annotations
 
@@ -8,86 +8,15 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from roann.lab.reproduce.chapters import Arms, interval, seeds_of_copying
+from roann.lab.reproduce.chapters import Arms
+from roann.lab.reproduce.collapses import interval
 from roann.lab.reproduce.exhibits import growth, logs, of_kind
-from roann.lab.reproduce.reading import LOST, Reading, best_of, median_of, spread
-from roann.lab.reproduce.tables import ABSENT, arms_table, number, shown, table, wall
-from roann.lab.reproduce.verdicts import RECALLED, SUMMED, Arm, Book
+from roann.lab.reproduce.reading import Reading, best_of, median_of, spread
+from roann.lab.reproduce.stability import stability
+from roann.lab.reproduce.tables import ABSENT, number, shown, sizes, table, wall
+from roann.lab.reproduce.verdicts import Arm, Book
 
 Study = Sequence[Mapping[str, Any]]
-
-
-def stability(arms: Arms, book: Book) -> list[str]:
-    """What makes the paper's setting stable, over the same seeds."""
-    figures = book.get("fig2", {}), book.get("fig3", {})
-    base = {name: arm for runs in figures for name, arm in runs.items() if name in _BASES}
-    lines = [
-        "The chapters above keep the paper's setting, also where it is unstable. This one changes "
-        "it: a linear warm-up of the learning rate over 50 steps, and a smaller learning rate. The "
-        "seeds are the same; the unchanged runs stand first.",
-        "",
-        *arms_table({**base, **arms}),
-    ]
-    for name, arm in arms.items():
-        family = next((b for b in base if name.startswith(f"{b}-")), None)
-        if family is None:
-            continue
-        seeds = {r.run.seed for r in arm}
-        was = sum(r.lost for r in base[family] if r.run.seed in seeds)
-        now = sum(r.lost for r in arm)
-        line = f"- `{name}`: {now} of {len(arm)} lost; {was} of the same seeds without the change."
-        if arm[0].primary == "mse":
-            was = sum(_summed(r) for r in base[family] if r.run.seed in seeds)
-            now = sum(map(_summed, arm))
-            line += f" Below {SUMMED}: {now} of {len(arm)}; {was} of the same seeds without the "
-            line += "change."
-        lines.append(line)
-    copying = {name: arm for name, arm in arms.items() if arm[0].primary == "recall_accuracy"}
-    return [*lines, "", *_kept({**base, **arms}), *seeds_of_copying(copying)]
-
-
-def _kept(arms: Arms) -> list[str]:
-    """What the best checkpoint and a rule to stop save: both are read off the runs there are."""
-    rows = []
-    for name, arm in arms.items():
-        goal = SUMMED if arm[0].primary == "mse" else RECALLED
-        lost = [r for r in arm if r.lost]
-        best = [r.score("best") for r in lost]
-        never = sum(b is None or r.progress(b) < LOST for r, b in zip(lost, best, strict=True))
-        stops = [(r, r.first(r.primary, goal, r.better, _IN_A_ROW)) for r in arm]
-        stopped = [(r, step) for r, step in stops if step is not None]
-        rows.append(
-            [
-                f"`{name}`",
-                f"{len(lost)} of {len(arm)}",
-                f"{never} of {len(arm)}",
-                f"{len(stopped)} of {len(arm)}",
-                ", ".join(f"{step:,}" for _, step in stopped) or ABSENT,
-                ", ".join(shown(r.primary, dict(r.curve(r.primary))[s]) for r, s in stopped)
-                or ABSENT,
-                f"{sum(r.lost for r, _ in stopped)}",
-            ]
-        )
-    head = (
-        "run", "lost at the end", "lost by the best checkpoint", "stopped", "at step", "score then",
-        "of these, lost without the rule",
-    )  # fmt: skip
-    return [
-        "Two more remedies need no other training. The lab keeps the best checkpoint of every run "
-        f"beside the last. And a run can be stopped when {_IN_A_ROW} evaluations in a row have met "
-        f"the goal ({100 * RECALLED:.0f} % recall, or a mean squared error of {SUMMED}): trainings "
-        "repeat to the bit, so a run that is stopped is the beginning of one that is not.",
-        "",
-        *table(head, rows),
-    ]
-
-
-_IN_A_ROW = 3  # evaluations that meet the goal, and the training may stop
-_BASES = ("copying-400", "copying-2000", "adding-1000")
-
-
-def _summed(r: Reading) -> bool:
-    return r.first("mse", SUMMED, "lower") is not None
 
 
 _KINDS = {
@@ -117,17 +46,13 @@ def rho_kinds(arms: Arms, book: Book) -> list[str]:
         starts.setdefault(float(arm[0].run.model["rho"]), {})[found[2]] = arm
     for task, starts in tasks.items():
         first = next(iter(next(iter(starts.values())).values()))[0]
-        plan, given = first.run.config["train"], first.run.config["task"]
-        sizes = [f"T = {given['length']}"] if "length" in given else []
-        sizes += [f"L = {given['lag']}"] if "lag" in given else []
-        sizes.append(f"N = {first.run.model['hidden_size']}")
-        sizes.append(f"{plan['length']:,} {plan.get('unit', 'step')}s")
-        lines += [f"### {task}, {', '.join(sizes)}", ""]
+        lines += [f"### {task}, {sizes(first)}", ""]
         rows = [
             [f"{rho:.4g}", *(_seeds(kinds.get(kind, [])) for kind in _KINDS)]
             for rho, kinds in sorted(starts.items())
         ]
         rows.append(["better than one ρ", *(_wins(starts.values(), kind) for kind in _KINDS)])
+        rows.append(["lost at the end", *(_lost(starts.values(), kind) for kind in _KINDS)])
         lines += table(("ρ at the start", *_KINDS.values()), rows)
     return lines
 
@@ -153,6 +78,11 @@ def _wins(starts: Iterable[Mapping[str, Arm]], kind: str) -> str:
                 better += _worth(r) > plain[r.run.seed]
                 worse += _worth(r) < plain[r.run.seed]
     return f"{better}, worse {worse}, of {pairs}" if pairs else ABSENT
+
+
+def _lost(starts: Iterable[Mapping[str, Arm]], kind: str) -> str:
+    runs = [r for kinds in starts for r in kinds.get(kind, [])]
+    return f"{sum(r.lost for r in runs)} of {len(runs)}" if runs else ABSENT
 
 
 def _worth(r: Reading) -> float:
@@ -325,7 +255,7 @@ def _first_order(study: Study) -> list[str]:
 
 
 OURS: dict[str, tuple[str, Callable[[Arms, Book], list[str]]]] = {
-    "stable": ("Not in the paper: what makes it stable", stability),
+    "stable": ("Not in the paper: what was tried to make it stable", stability),
     "rho-kinds": ("Not in the paper: ρ as a vector, and learned", rho_kinds),
     "league": ("Not in the paper: the league", league),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterable, Sequence
 
 from roann.lab.report import duration
@@ -40,10 +41,10 @@ def wall(seconds: float) -> str:
 
 
 def arms_table(arms: dict[str, list[Reading]]) -> list[str]:
-    """Every arm: seeds, best, medians, how many were lost, and what it cost."""
+    """Every arm: seeds, best, medians, how many were lost, and the median time of a run."""
     head = (
         "run", "parameters", "seeds", "best", "median of best", "median at the end",
-        "lost", "wall time of a run",
+        "lost", "training", "with probes",
     )  # fmt: skip
     return table(head, (_row(name, arm) for name, arm in arms.items()))
 
@@ -64,5 +65,14 @@ def _row(name: str, arm: Sequence[Reading]) -> list[str]:
         shown(score, median_of(arm, "best")),
         shown(score, median_of(arm, "final")),
         ", ".join(words),
-        wall(sum(r.run.seconds for r in arm) / len(arm)),
+        wall(statistics.median(r.training_seconds for r in arm)),
+        wall(statistics.median(r.run.seconds for r in arm)),
     ]
+
+
+def sizes(r: Reading) -> str:
+    """How large a run is: lengths, width, and for how long it is to be trained."""
+    plan, task, N = r.run.config["train"], r.run.task, r.run.model["hidden_size"]
+    words = [f"T = {task['length']}"] if "length" in task else []
+    words += [f"L = {task['lag']}"] if "lag" in task else []
+    return ", ".join([*words, f"N = {N}", f"{plan['length']:,} {plan['unit']}s"])

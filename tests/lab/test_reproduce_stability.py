@@ -1,0 +1,109 @@
+"""Collapses, and what helps against them, as the page tells of invented runs."""
+
+import pytest
+from invented_runs import book_of, run
+
+from roann.lab.reproduce.collapses import collapses
+from roann.lab.reproduce.reading import Fall, Reading, arms_of
+from roann.lab.reproduce.stability import stability
+
+
+def probe(step, norm, bound=None):
+    return {"step": step, "norm_W": norm, "sigma": [1.0, -2.0], "bound": bound}
+
+
+@pytest.mark.parametrize(
+    ("scores", "status", "expected"),
+    [
+        ([0.9, 1.0, 0.13], "finished", [Fall(200, 300)]),
+        ([0.9, 0.4, 0.13], "finished", [Fall(100, 300)]),
+        ([0.13, 0.4, 0.13], "finished", []),
+        ([0.9, 0.13, 0.95, 0.1], "finished", [Fall(100, 200), Fall(300, 400)]),
+        ([0.9], "diverged", [Fall(100, 100, diverged=True)]),
+        ([0.2], "diverged", []),
+        ([0.9, 0.13], "unfinished", [Fall(100, 200)]),
+    ],
+)
+def test_a_fall_is_from_above_half_to_lost(scores, status, expected):
+    assert Reading(run("copying-400-s0", "copying", scores, status)).falls == expected
+
+
+def test_collapsing_seeds_are_told_apart_by_early_growth_only_if_they_are():
+    def arms(norm):
+        kept = run("copying-400-s0", "copying", [1.0], probes=[probe(0, 27.0), probe(50, 100.0)])
+        seen = [probe(0, 27.0), probe(50, norm, {"lower": None, "upper": 80.0})]
+        fell = run("copying-400-s1", "copying", [0.9, 0.125], probes=seen)
+        return arms_of([kept, fell])
+
+    far = "\n".join(collapses(arms(400.0)))
+    assert (
+        "`copying-400`: 1 of 2 seeds collapse. ‖W‖ starts at 27 and within 50 updates is 400" in far
+    )
+    assert "its early growth sets them apart" in far
+    row = "90.00 % at 100 | 200 (12.50 %) | stays there | 50 | 400 | −2 … 1 | – … 80 |"
+    assert f"| `copying-400-s1` | {row}" in far
+    assert "does not set them apart" in "\n".join(collapses(arms(101.0)))
+    kept = {"copying-400": arms(1.0)["copying-400"][:1]}
+    assert "0 of 1 seeds collapse." in "\n".join(collapses(kept))
+    assert collapses({}) == []
+
+
+def frame(step, loss, gradient, norm=400.0, top=2.0):
+    place = {"kind": "leap", "step": step, "seconds": 0.0, "loss": loss, "grad_norm": gradient}
+    return {**place, "norm_W": norm, "sigma_max": top, "sigma_min": -500.0, "bound": {"upper": 900}}
+
+
+def test_the_steps_around_a_collapse_say_what_grew():
+    fell = run("copying-400-s1", "copying", [0.9, 0.125])
+    early = [frame(step, 0.001, 1e9) for step in (7, 8)]  # another leap, before it had learnt
+    steep = [frame(150, 0.01, 0.1), frame(151, 0.01, 1.0), frame(152, 5.0, 60.0, 404.0, 30.0)]
+    fell.records.extend(early + steep)
+    text = "\n".join(collapses(arms_of([fell])))
+    assert "| `copying-400-s1` 152 | 5 | 60 | 404 | −500 … 30 | 900 |" in text
+    assert "`copying-400-s1` 8 |" not in text
+    assert "‖W‖ changes by 1 % at most. The gradient has grown 10-fold" in text
+    assert "the largest ln σ goes from 2 to 30." in text
+    assert "‖W‖ does not run away" in text
+    grown = run("copying-400-s1", "copying", [0.9, 0.125])
+    grown.records.extend([*steep[:2], frame(152, 5.0, 60.0, 800.0, 30.0)])
+    text = "\n".join(collapses(arms_of([grown])))
+    assert "‖W‖ changes by 1e+02 % at most" in text
+    assert "does not run away" not in text
+
+
+def test_a_change_is_judged_over_the_same_seeds():
+    scores = ([1.0, 1.0], [1.0, 0.125], [1.0, 0.125])
+    base = [run(f"copying-400-s{k}", "copying", values) for k, values in enumerate(scores)]
+    warm = [run(f"copying-400-warmup-s{k}", "copying", [1.0, 1.0]) for k in range(2)]
+    book = book_of(fig2=base, stable=warm)
+    text = "\n".join(stability(book["stable"], book))
+    now = "0 of 2 seeds collapse, 0 end lost, 2 meet the goal at some time"
+    was = "1 of 2 seeds collapse, 1 end lost, 2 meet the goal at some time"
+    assert f"- `copying-400-warmup`: {now}; without the change {was}. It helps." in text
+    swapped = book_of(
+        fig2=[run(f"copying-400-s{k}", "copying", [1.0, 1.0]) for k in range(2)],
+        stable=[run(f"copying-400-warmup-s{k}", "copying", scores[k]) for k in range(2)],
+    )
+    text = "\n".join(stability(swapped["stable"], swapped))
+    assert f"- `copying-400-warmup`: {was}; without the change {now}. It harms." in text
+
+
+def test_adding_with_warm_up_stands_beside_adding_without():
+    base = [run(f"adding-1000-s{k}", "adding", [v]) for k, v in enumerate((0.2, 0.005))]
+    warm = [run(f"adding-1000-warmup-s{k}", "adding", [0.1, 0.004]) for k in range(2)]
+    book = book_of(fig3=base, stable=warm)
+    text = "\n".join(stability(book["stable"], book))
+    assert "| `adding-1000` |" in text
+    assert "0 of 2 seeds collapse, 0 end lost, 2 meet the goal at some time; without" in text
+    assert "without the change 0 of 2 seeds collapse, 1 end lost, 1 meet the goal" in text
+
+
+def test_a_best_checkpoint_and_a_rule_to_stop_save_what_was_learnt():
+    """One run learns and is lost, one is never good for long, one never learns."""
+    scores = ([0.99, 1.0, 0.995, 0.125], [1.0, 0.5, 0.99, 1.0], [0.125, 0.125, 0.125, 0.125])
+    base = [run(f"copying-400-s{k}", "copying", values) for k, values in enumerate(scores)]
+    warm = [run("copying-400-warmup-s0", "copying", [1.0, 1.0, 1.0, 1.0])]
+    book = book_of(fig2=base, stable=warm)
+    text = "\n".join(stability(book["stable"], book))
+    assert "| `copying-400` | 1 of 3 | 2 of 3 | 1 of 3 | 300 | 99.50 % | 1 |" in text
+    assert "| `copying-400-warmup` | 1 of 1 | 1 of 1 | 1 of 1 | 300 | 100.00 % | 0 |" in text
