@@ -126,6 +126,74 @@ def test_ctrl_c_is_130_and_the_next_call_goes_on(place):
     assert steps == list(range(1, 2001))  # it went on, and nothing is there twice
 
 
+@pytest.fixture
+def stopped(place):
+    """A run that was stopped between two checkpoints, the words that make it, all its records."""
+    plan = {"length": 60, "eval_every": 5, "log_every": 1, "checkpoint_every": 20}
+    write_experiments({"rho-adding": TINY["rho-adding"] | {"train": plan}})
+    words = ("rho", "--only", "adding-rho-0.5-s0")
+    folder = Path("runs/full/rho/rho-adding-rho-0.5-s0")
+    assert reproduce(*words) == 0
+    whole = (folder / "metrics.jsonl").read_bytes().splitlines()
+    (folder / "result.json").unlink()
+    for path in (folder / "checkpoints").glob("ckpt-60"):
+        shutil.rmtree(path)
+    (folder / "metrics.jsonl").write_bytes(b"\n".join(whole[:-9]) + b"\n")
+    shutil.rmtree("results")
+    return folder, words, [json.loads(line) for line in whole]
+
+
+def untimed(lines):
+    return [{k: v for k, v in line.items() if k != "seconds"} for line in lines]
+
+
+def test_a_run_that_is_collected_before_its_end_goes_on_where_only_the_results_are(stopped):
+    folder, words, whole = stopped
+    assert reproduce("collect") == 0
+    kept = Path("results/unfinished/rho", folder.name)
+    assert [path.name for path in (kept / "checkpoints").iterdir()] == ["ckpt-40"]
+    assert len(list((kept / "best").iterdir())) == 1
+    assert reproduce("collect") == 0  # again, over what is there
+
+    shutil.rmtree("runs")
+    assert reproduce(*words) == 0
+    assert untimed(load_run(folder).records) == untimed(whole)
+    assert "resumed at step 40" in (folder / "run.log").read_text()
+    assert not kept.exists()
+    assert read_record(Path("results/rho", f"{folder.name}.jsonl")).status == "finished"
+
+
+def test_a_run_directory_that_is_there_goes_before_what_was_kept(stopped):
+    folder, words, whole = stopped
+    assert reproduce("collect") == 0
+    (Path("results/unfinished/rho", folder.name) / "metrics.jsonl").write_text("damaged")
+    assert reproduce(*words) == 0
+    assert untimed(load_run(folder).records) == untimed(whole)
+
+
+def test_a_run_that_goes_on_elsewhere_says_so_in_its_record_and_on_the_page(stopped):
+    folder, words, _ = stopped
+    env = json.loads((folder / "env.json").read_text())
+    (folder / "env.json").write_text(json.dumps(env | {"cpu": "Another", "cores": 64}))
+    assert reproduce("pages", *words) == 0
+    (line,) = [r for r in load_run(folder).records if r.get("event") == "moved"]
+    assert line["step"] == 40
+    assert line["to"] == {"cpu": env["cpu"], "cores": env["cores"]}
+    words = f"- `{folder.name}` went on from step 40 with cpu {env['cpu']}, cores {env['cores']}"
+    assert words in Path("docs/reproduction.md").read_text()
+
+
+def test_a_record_that_has_gone_further_is_left_alone_by_a_run_under_way(stopped, capsys):
+    folder, _, whole = stopped
+    assert reproduce("collect") == 0
+    further = Path("results/rho", f"{folder.name}.jsonl").read_bytes()
+    lines = [json.dumps(line) for line in whole if line["step"] <= 30]
+    (folder / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    assert reproduce("collect") == 0
+    assert Path("results/rho", f"{folder.name}.jsonl").read_bytes() == further
+    assert "is left alone: it has gone further" in capsys.readouterr().err
+
+
 def test_collect_takes_what_there_is(place):
     assert reproduce("rho", "--only", "rho-adding-rho-1-s0") == 0
     folder = Path("runs/full/rho/rho-adding-rho-1-s0")

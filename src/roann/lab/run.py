@@ -225,7 +225,7 @@ def _conduct(
     task, model = build(experiment)
     optimizer = make_optimizer(model, plan)
     state, offset = _restore(folder, model, optimizer, chosen)
-    _note_environment(folder, environment)
+    moved = _note_environment(folder, environment)
     lines = records.Records(folder / METRICS, offset)
     last = plan.length * unit_steps(plan, task)
     progress = watch(folder.name, last, task.primary, task.trivial[task.primary])
@@ -233,6 +233,9 @@ def _conduct(
     facts = _facts(experiment, task, model)
     if offset == 0:
         lines.write("event", 0, None, 0.0, {"event": "start"} | facts)
+    if moved:
+        event = {"event": "moved", "to": moved}
+        lines.write("event", state.step, epoch(task, state.step), state.seconds, event)
     try:
         status, cause = _train(task, model, optimizer, state, desk, plan)
         lines.sync()
@@ -352,20 +355,22 @@ def _cpu() -> str:
     return platform.processor()
 
 
-def _note_environment(folder: Path, environment: dict[str, Any]) -> None:
+def _note_environment(folder: Path, environment: dict[str, Any]) -> dict[str, Any]:
+    """Write where a run begins; of one that goes on, what is not as it was there."""
     path = folder / ENVIRONMENT
     try:
         first = json.loads(path.read_bytes())
     except (FileNotFoundError, ValueError):
         first = environment
         checkpoint.replace_file(path, _json(environment))
-    if first != environment:
-        changed = [key for key in environment if first.get(key) != environment[key]]
+    moved = {key: value for key, value in environment.items() if first.get(key) != value}
+    if moved:
         _log.warning(
             "%s: the run began with another %s; the last bits may differ.",
             folder.name,
-            ", ".join(changed),
+            ", ".join(moved),
         )
+    return moved
 
 
 def _facts(experiment: Experiment, task: Task, model: Model) -> dict[str, Any]:

@@ -69,8 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         else:
             left += _train(name, chosen[name], places, options.jobs)
     if _COLLECT in options.figures:
-        for folder in sorted(path.parent for path in places.runs.glob("*/*/config.toml")):
-            collect(folder, places.results / folder.parent.name)
+        _collect(places)
     _write_pages(scale, places, pages=everything or _PAGES in options.figures)
     return 75 if left else 0
 
@@ -81,8 +80,9 @@ def _parser() -> argparse.ArgumentParser:
         prog="roann reproduce",
         description="Make the paper's figures and tables from scratch. Safe to stop (Ctrl-C) and "
         "to start again: what has ended is not run twice, what has not is resumed. `collect` "
-        "makes records of what there is, also of runs under way; `pages` writes "
-        "docs/reproduction.md and the table in README.md from the records.",
+        "makes records of what there is, also of runs under way, and keeps what another machine "
+        "needs to go on with these in results/unfinished/, where a run looks before it begins; "
+        "`pages` writes docs/reproduction.md and the table in README.md from the records.",
     )
     parser.add_argument(
         "figures", nargs="+", choices=words, metavar="FIGURE", help=", ".join(words)
@@ -113,10 +113,12 @@ def _train(figure: str, cells: dict[str, Experiment], places: Places, jobs: int)
     """Bring the runs of a figure to their end and collect them; returns how many are left."""
     from roann.lab import sweep
     from roann.lab.reproduce.ends import probe_ends
-    from roann.lab.run import Stop, prepare
+    from roann.lab.reproduce.handover import keep, take_up
+    from roann.lab.run import Stop, prepare, result_of
 
     folders = {places.runs / figure / name: cell for name, cell in _with_data(cells).items()}
     for folder, cell in folders.items():
+        take_up(folder, places.results)
         prepare(folder, cell)
         note_source(folder)
     stop = Stop()
@@ -129,9 +131,20 @@ def _train(figure: str, cells: dict[str, Experiment], places: Places, jobs: int)
                 probe_ends(folder)
     for folder in folders:
         collect(folder, places.results / figure)
+        if result_of(folder) is not None:
+            keep(folder, places.results)
     _tell(figure, statuses)
     stop.poll()
     return len(cells) - sum(status in sweep.ENDED for status in statuses.values())
+
+
+def _collect(places: Places) -> None:
+    """Records of all runs there are, and what goes on of those that have not ended."""
+    from roann.lab.reproduce.handover import keep
+
+    for folder in sorted(path.parent for path in places.runs.glob("*/*/config.toml")):
+        collect(folder, places.results / folder.parent.name)
+        keep(folder, places.results)
 
 
 def _turns(

@@ -164,7 +164,7 @@ def psmnist(arms: Arms, book: Book) -> list[str]:
             if r.epochs < whole:
                 lines += [
                     f"`{r.run.name}` was stopped after {r.epochs:.0f} of {whole} epochs; the "
-                    "command that makes it goes on from there, where its run directory still is.",
+                    "command that makes it goes on from what is kept in `results/unfinished/`.",
                     "",
                 ]
     return lines + _overfitting(arms) + _permutation(arms)

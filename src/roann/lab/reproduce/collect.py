@@ -8,6 +8,7 @@ these files alone.
 from __future__ import annotations
 
 import json
+import logging
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,6 +23,7 @@ from roann.lab.report import ReportError, Run, load_run
 SOURCE, ENDS = "source.json", "ends.jsonl"
 LINES = 200  # of the training loss that are kept
 POINTS = 100  # of the gradient along time that are kept
+_log = logging.getLogger(__name__)
 
 
 def note_source(folder: Path) -> None:
@@ -32,10 +34,20 @@ def note_source(folder: Path) -> None:
 
 
 def collect(folder: Path, out: Path) -> Path | None:
-    """Write the record of a run directory to `out`; None if the run has measured nothing yet."""
+    """Write the record of a run directory to `out`.
+
+    None if the run has measured nothing yet. A run that has not ended leaves alone a record of
+    itself that is further on, made elsewhere.
+    """
     run = load_run(folder)
     if not any(line["kind"] == "eval" for line in run.records) and not run.result:
         return None
+    target = out / f"{run.name}.jsonl"
+    if target.exists() and not run.result:
+        other = read_record(target)
+        if other.text == run.text and other.steps > run.steps:
+            _log.warning("%s is left alone: it has gone further than %s.", target, folder)
+            return target
     path = folder / SOURCE
     noted = json.loads(path.read_bytes()) if path.exists() else {}
     head = {
@@ -49,7 +61,6 @@ def collect(folder: Path, out: Path) -> Path | None:
     ends = records.read(folder / ENDS) if (folder / ENDS).exists() else []
     lines = [head, *thinned(run.records + ends)]
     text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
-    target = out / f"{run.name}.jsonl"
     out.mkdir(parents=True, exist_ok=True)
     if not target.exists() or target.read_bytes() != text.encode():
         replace_file(target, text.encode())

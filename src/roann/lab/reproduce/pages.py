@@ -172,11 +172,19 @@ def _environments(runs: Mapping[str, Sequence[Run]]) -> list[str]:
             counted[key] = counted.get(key, 0) + 1
     lines = ["## Where it was run", ""] if counted else []
     for key, count in counted.items():
-        facts = ", ".join(
-            f"{name.replace('_', ' ')} {value}" for name, value in json.loads(key).items()
-        )
-        lines.append(f"- {count} {'run' if count == 1 else 'runs'}: {facts}")
-    return lines
+        noun = "run" if count == 1 else "runs"
+        lines.append(f"- {count} {noun}: {_facts(json.loads(key))}")
+    return lines + [
+        f"- `{run.name}` went on from step {line['step']:,} with {_facts(line['to'])}"
+        for group in runs.values()
+        for run in group
+        for line in run.records
+        if line.get("event") == "moved"
+    ]
+
+
+def _facts(environment: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in environment.items())
 
 
 def _written(path: Path, text: str) -> Path:
