@@ -42,7 +42,7 @@ def test_collapsing_seeds_are_told_apart_by_early_growth_only_if_they_are():
     assert "its early growth sets them apart" in far
     row = "90.00 % at 100 | 200 (12.50 %) | stays there | 50 | 400 | −2 … 1 | – … 80 |"
     assert f"| `copying-400-s1` | {row}" in far
-    assert "does not set them apart" in "\n".join(collapses(arms(101.0)))
+    assert "does not set them apart" in "\n".join(collapses(arms(99.0)))
     kept = {"copying-400": arms(1.0)["copying-400"][:1]}
     assert "0 of 1 seeds collapse." in "\n".join(collapses(kept))
     assert collapses({}) == []

@@ -125,16 +125,20 @@ def test_a_null_singular_value_is_zero():
 
 
 def test_learning_rates_name_the_best_and_the_one_used():
+    """The best solves it for most seeds, even if another has the least error."""
+    errors = {0.1: (0.5, 0.6), 0.5: (0.03, 0.04), 2.0: (0.9, 0.001)}
     search = arms_of(
-        run(f"double-moon-roa-50-lr-{lr:g}-s0", "double-moon", [error], train={"lr": lr})
-        for lr, error in ((0.1, 0.5), (0.5, 0.01), (2.0, 0.2))
+        run(f"double-moon-roa-50-lr-{lr:g}-s{k}", "double-moon", [error], train={"lr": lr})
+        for lr, values in errors.items()
+        for k, error in enumerate(values)
     )
-    used = arms_of([run("double-moon-roa-50-s0", "double-moon", [0.01], train={"lr": 0.5})])
+    used = arms_of([run("double-moon-roa-50-s0", "double-moon", [0.01], train={"lr": 2.0})])
     text = "\n".join(chapters.learning_rates(search, used))
-    assert "| `double-moon-roa-50` | 0.1: 0.5; 0.5: 0.01; 2: 0.2 | 0.5 | 0.5 | 0.01 |" in text
-    del search["double-moon-roa-50-lr-0.5"]
-    text = "\n".join(chapters.learning_rates(search, used))
-    assert "| 0.1: 0.5; 2: 0.2 | none solves it | 0.5 | – |" in text
+    tried = "0.1: 0.5 · 0.6; 0.5: 0.03 · 0.04; 2: 0.9 · 0.001"
+    assert f"| `double-moon-roa-50` | {tried} | 0.5 | 2 |" in text
+    del search["double-moon-roa-50-lr-0.5"], search["double-moon-roa-50-lr-2"]
+    text = "\n".join(chapters.learning_rates(search, {}))
+    assert "| 0.1: 0.5 · 0.6 | none solves it | – |" in text
 
 
 def test_psmnist_below_the_paper_says_what_is_missing():

@@ -110,16 +110,18 @@ def _row(r: Reading, fall: Fall) -> list[str]:
 def _early(arm: Sequence[Reading]) -> str:
     """Whether the growth of ‖W‖ in the first updates sets collapsing seeds apart."""
     every = [r for r in arm if r.norm_W(EARLY) is not None]
-    groups = [[r for r in every if r.falls], [r for r in every if not r.falls]]
-    if not all(groups):
+    fell, others = (
+        sorted(r.norm_W(EARLY) or 0 for r in every if bool(r.falls) == fallen)
+        for fallen in (True, False)
+    )
+    if not fell or not others:
         return ""
     start = statistics.median(r.norm_W(0) or 0 for r in every)
-    early = [statistics.median(r.norm_W(EARLY) or 0 for r in group) for group in groups]
-    apart = abs(early[0] / early[1] - 1) > 0.2
+    apart = fell[0] > others[-1]
     return (
-        f" ‖W‖ starts at {number(start)} and within {EARLY} updates is {number(early[0])} in them "
-        f"and {number(early[1])} in the others (medians): its early growth "
-        + ("sets them apart." if apart else "does not set them apart.")
+        f" ‖W‖ starts at {number(start)} and within {EARLY} updates is "
+        f"{interval((fell[0], fell[-1]))} in them and {interval((others[0], others[-1]))} in the "
+        "others: its early growth " + ("sets them apart." if apart else "does not set them apart.")
     )
 
 
