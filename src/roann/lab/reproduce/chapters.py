@@ -260,9 +260,9 @@ def rho(arms: Arms, book: Book) -> list[str]:
     for name, arm in arms.items():
         grids.setdefault(name.partition("-rho-")[0], {})[float(arm[0].run.model["rho"])] = arm
     lines = []
-    for family, grid in grids.items():
-        task = str(next(iter(grid.values()))[0].run.task["name"])
+    for grid in grids.values():
         first = next(iter(grid.values()))[0]
+        task = str(first.run.task["name"])
         scored = {r: v for r, arm in grid.items() if (v := median_of(arm, "final")) is not None}
         rows = [
             [
@@ -273,7 +273,7 @@ def rho(arms: Arms, book: Book) -> list[str]:
             ]
             for value, arm in sorted(grid.items())
         ]
-        lines += [f"### {family}", ""]
+        lines += [f"### {task}, {sizes(first)}", ""]
         lines += table(("ρ", "best", "median at the end", "lost"), rows)
         if scored:
             lines += [_best_rho(grid, scored, RHO[task]), ""]

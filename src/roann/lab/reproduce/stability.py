@@ -18,8 +18,8 @@ def stability(arms: Arms, book: Book) -> list[str]:
     base = {name: arm for runs in figures for name, arm in runs.items() if name in _BASES}
     lines = [
         "The chapters above keep the paper's setting, also where it is unstable. This one changes "
-        "it: a linear warm-up of the learning rate over its first steps, and a smaller learning "
-        "rate. The seeds are the same; the unchanged runs stand first.",
+        "it: a linear warm-up of the learning rate over its first steps, a smaller learning rate, "
+        "a smaller ρ. The seeds are the same; the unchanged runs stand first.",
         "",
         *arms_table({**base, **arms}),
     ]
