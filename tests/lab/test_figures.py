@@ -311,6 +311,16 @@ def test_score_against_rho_has_medians_marks_and_the_papers_rho():
     assert [line.get_xdata()[0] for line in marks] == [1 / 200]
 
 
+def test_what_blew_up_leaves_the_figure_at_the_top_and_is_told():
+    points = [RhoPoint(0.005, 0, 1e-4), RhoPoint(3.0, 0, 9e29)]
+    figure = score_against_rho({"roa-rnn": points}, ylabel="mse", trivial=1 / 6, log=True)
+    axes = figure.axes[0]
+    assert axes.get_ylim()[1] == pytest.approx(100 / 6)
+    assert "↑ up to 9·10²⁹" in [text.get_text() for text in axes.texts]
+    tame = score_against_rho({"roa-rnn": points[:1]}, ylabel="mse", trivial=1 / 6, log=True)
+    assert [text.get_text() for text in tame.axes[0].texts] == ["trivial 0.167"]
+
+
 def test_bench_bars_reach_from_one_to_the_ratio():
     timings = [Timing("fast", 1.0, 5.3), Timing("slow", 2.0, 1.0)]
     figure = bench_ratios(timings, other="torch.nn.RNN")

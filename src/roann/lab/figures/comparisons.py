@@ -15,7 +15,7 @@ from roann.lab.figures.curves import (
     Better,
     Curve,
     draw_curves,
-    draw_trivial,
+    score_axis,
 )
 from roann.lab.figures.style import (
     INK,
@@ -102,11 +102,7 @@ def ablation_panels(tasks: Mapping[str, Panel]) -> Figure:
     styles = looks(every)
     for axes, (task, panel) in zip(grid, tasks.items(), strict=True):
         draw_curves(axes, panel.arms, better=panel.better, log=panel.log, styles=styles)
-        draw_trivial(axes, panel.trivial, percent=panel.percent)
-        if panel.percent:
-            percent_axis(axes)
-        elif panel.log:
-            log_axis(axes, "y")
+        score_axis(axes, panel.trivial, log=panel.log, percent=panel.percent)
         axes.set_xlabel(panel.xlabel)
         axes.set_ylabel(label_text(panel.ylabel))
         axes.set_title(label_text(task))
@@ -155,19 +151,15 @@ def score_against_rho(
     figure, axes = one_axes()
     for label, look in looks(arms).items():
         _draw_rho_arm(axes, label_text(label), arms[label], look)
-    draw_trivial(axes, trivial, percent=percent)
     if marked is not None:
         axes.axvline(marked, color=INK, linestyle=":", linewidth=1.1)
         axes.annotate(
-            f"the paper's ρ = {marked:.3g}", (marked, 0.5), xycoords=("data", "axes fraction"),
-            xytext=(-3, 0), textcoords="offset points", ha="right", va="center", rotation=90,
+            f"the paper's ρ = {marked:.3g}", (marked, 0.98), xycoords=("data", "axes fraction"),
+            xytext=(-3, 0), textcoords="offset points", ha="right", va="top", rotation=90,
             fontsize=7.8, color=INK,
         )  # fmt: skip
     log_axis(axes, "x")
-    if percent:
-        percent_axis(axes)
-    elif log:
-        log_axis(axes, "y")
+    score_axis(axes, trivial, log=log, percent=percent)
     axes.set_xlabel("ρ")
     axes.set_ylabel(label_text(ylabel))
     if title:

@@ -27,6 +27,8 @@ from roann.lab.figures.text import label_text, number_text
 
 Record = Mapping[str, Any]
 Better = Literal["lower", "higher"]
+FAR = 100.0
+"""Times the trivial score: what is worse than that leaves a logarithmic axis at the top."""
 
 
 class Curve(NamedTuple):
@@ -157,16 +159,12 @@ def learning_curves(
     """
     figure, axes = one_axes()
     draw_curves(axes, arms, better=better, log=log, best=best)
-    draw_trivial(axes, trivial, percent=percent)
     axes.set_xlabel(xlabel)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True, steps=[1, 2, 5, 10]))
     axes.set_ylabel(label_text(ylabel))
     if title:
         axes.set_title(label_text(title))
-    if percent:
-        percent_axis(axes)
-    elif log:
-        log_axis(axes, "y")
+    score_axis(axes, trivial, log=log, percent=percent)
     legend(axes)
     return figure
 
@@ -219,7 +217,28 @@ def _draw_star(axes: Axes, x: float, y: float, look: Look) -> None:
     )  # fmt: skip
 
 
-def draw_trivial(axes: Axes, value: float | None, *, percent: bool) -> None:
+def score_axis(axes: Axes, trivial: float | None, *, log: bool, percent: bool) -> None:
+    """Scale and label the axis of a score, once all is drawn, with a line at the trivial score.
+
+    A run that blows up can end at 1e30; on a logarithmic axis it goes out at the top, with a word
+    of how far, so that the others can be told apart.
+    """
+    if percent:
+        percent_axis(axes)
+    elif log:
+        log_axis(axes, "y")
+        largest = float(axes.dataLim.y1)
+        if trivial is not None and largest > FAR * trivial:
+            axes.set_ylim(top=FAR * trivial)
+            axes.annotate(
+                f"↑ up to {number_text(largest)}", (0.5, 1.0), xycoords="axes fraction",
+                xytext=(0, -3), textcoords="offset points", ha="center", va="top", fontsize=7.8,
+                color=INK,
+            )  # fmt: skip
+    _draw_trivial(axes, trivial, percent=percent)
+
+
+def _draw_trivial(axes: Axes, value: float | None, *, percent: bool) -> None:
     """A dashed line at the score of a model that learnt nothing, named at its right end."""
     if value is None:
         return

@@ -9,9 +9,9 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, MaxNLocator
 
-from roann.lab.figures.curves import Better, Curve, draw_curves, draw_trivial
+from roann.lab.figures.curves import Better, Curve, draw_curves, score_axis
 from roann.lab.figures.spectra import cloud_of, draw_gradients, draw_singular_values
-from roann.lab.figures.style import drawn, legend, panels, percent_axis
+from roann.lab.figures.style import drawn, legend, panels
 from roann.lab.figures.text import label_text
 
 
@@ -39,13 +39,11 @@ def overview(
     """
     figure, (left, right) = panels(2, width=4.6, height=3.4)
     draw_curves(left, arms, better=better)
-    draw_trivial(left, trivial, percent=percent)
     left.set_xlabel("training step")
     left.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True, steps=[1, 2, 5, 10]))
     left.set_ylabel(label_text(ylabel))
     left.set_title("What is learnt")
-    if percent:
-        percent_axis(left)
+    score_axis(left, trivial, log=False, percent=percent)
     legend(left)
     draw_gradients(right, gradients, times=times)
     right.set_title("Gradient along time, before training")
