@@ -165,30 +165,32 @@ def _why(seen: Sequence[list[dict[str, Any]]]) -> list[str]:
     for frames in seen:
         worst = max(range(len(frames)), key=lambda k: float(frames[k]["loss"]))
         leap = next(k for k in range(len(frames)) if _leapt(frames, k) or k == worst)
-        first, before, at = frames[0], frames[max(leap - 1, 0)], frames[leap]
-        seen_all = all(f.get(key) for f in (first, before, at) for key in ("norm_W", "sigma_max"))
-        if not leap or not seen_all:
+        first, before, at, last = frames[0], frames[max(leap - 1, 0)], frames[leap], frames[worst]
+        if not leap or not all(
+            f.get(k) for f in (first, at, last) for k in ("norm_W", "sigma_max")
+        ):
             continue
         norms.append(abs(at["norm_W"] / first["norm_W"] - 1))
         gradients.append(before["grad_norm"] / min(f["grad_norm"] for f in frames[:leap]))
-        spectra.append((before["sigma_max"], at["sigma_max"]))
+        spectra.append((first["sigma_max"], last["sigma_max"]))
     if not norms:
         return []
     words = (
-        f"From the first of these steps to the leap ‖W‖ changes by {100 * max(norms):.2g} % at "
-        f"most. The gradient has grown {number(statistics.median(gradients))}-fold by the step "
-        "before (median), and with the next update the largest ln σ goes from "
+        "The loss leaps where it is ten times that of the steps before. From the first of these "
+        f"steps to the leap ‖W‖ changes by {100 * max(norms):.2g} % at most; the gradient has "
+        f"grown {number(statistics.median(gradients))}-fold by the step before (median). From the "
+        "first of these steps to the worst the largest ln σ goes from "
         f"{number(statistics.median(a for a, _ in spectra))} to "
-        f"{number(statistics.median(b for _, b in spectra))}."
+        f"{number(statistics.median(b for _, b in spectra))} (medians)."
     )
     if max(norms) < STEADY and statistics.median(gradients) > 2:
         words += (
             " So ‖W‖ does not run away, and the interval, vacuous all along, gives no warning: in "
             "a steep place the gradient grows within a few updates beyond all that Adam's second "
-            "moments remember, which makes steps of up to three times the learning rate in every "
-            "weight at once, and one such step opens the spectrum. A learning rate that is never "
-            "lowered makes this a matter of time; the paper, too, finds that running for longer "
-            "sometimes gives rise to instabilities."
+            "moments remember, so that its steps are of the size of the learning rate or several "
+            "times that in every weight at once, and they open the spectrum. A learning "
+            "rate that is never lowered makes this a matter of time; the paper, too, finds that "
+            "running for longer sometimes gives rise to instabilities."
         )
     return [words, ""]
 

@@ -183,7 +183,7 @@ FIGURES: dict[str, Figure] = {
             Arm("copying-400", 5, {"train.warmup": 50, **_HALF}, "copying-400-warmup"),
             Arm("adding-1000", 5, {"train.warmup": 50}, "adding-1000-warmup"),
             Arm("copying-400", 5, {"train.lr": 0.1, **_HALF}, "copying-400-lr-0.1"),
-            # The grid, at a shorter lag, is at 100 % from ρ = 1/300 on.
+            # The grid, at a shorter lag, ends at 100 % for every ρ up to 1/2.
             Arm("copying-400", 5, {"model.rho": 0.1, **_HALF}, "copying-400-rho-0.1"),
         ),
     ),
