@@ -9,7 +9,7 @@ from roann.lab.reproduce.tables import ABSENT, arms_table, shown, table
 from roann.lab.reproduce.verdicts import RECALLED, SUMMED, Arm, Book
 
 _IN_A_ROW = 3  # evaluations that meet the goal, and the training may stop
-_BASES = ("copying-400", "copying-2000", "adding-1000")
+_BASES = ("copying-400", "copying-2000", "copying-10000", "adding-1000")
 
 
 def stability(arms: Arms, book: Book) -> list[str]:
