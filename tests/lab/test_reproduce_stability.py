@@ -86,6 +86,9 @@ def test_a_change_is_judged_over_the_same_seeds():
     )
     text = "\n".join(stability(swapped["stable"], swapped))
     assert f"- `copying-400-warmup`: {was}; without the change {now}. It harms." in text
+    going_on = run("copying-400-warmup-s0", "copying", scores[0], status="unfinished")
+    book = book_of(fig2=base, stable=[going_on])
+    assert "Not judged while runs are unfinished." in "\n".join(stability(book["stable"], book))
 
 
 def test_adding_with_warm_up_stands_beside_adding_without():

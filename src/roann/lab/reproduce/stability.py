@@ -52,6 +52,8 @@ def _beside(name: str, arm: Arm, base: Arm) -> str:
     gains = [was[0] - now[0], was[1] - now[1], now[2] - was[2]]
     better, worse = (any(gains) and all(sign * g >= 0 for g in gains) for sign in (1, -1))
     verdict = "It helps." if better else "It harms." if worse else "No clear difference."
+    if any(r.run.status == "unfinished" for r in (*arm, *base)):
+        verdict = "Not judged while runs are unfinished."
     return f"- `{name}`: {words[0]}; without the change {words[1]}. {verdict}"
 
 
