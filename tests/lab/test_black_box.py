@@ -1,6 +1,7 @@
 """What is kept around a leap of the loss, and the best checkpoint."""
 
 import json
+from itertools import pairwise
 
 import pytest
 import tiny_runs
@@ -56,6 +57,12 @@ def test_the_steps_around_a_leap_are_probed_with_their_own_weights(tmp_path):
     _, at_20 = ran(tmp_path / "short", {}, None, 20)
     assert seen[3] == at_20.a.item()
     assert len(set(seen)) == 6
+    # Plain descent moves a by the learning rate times its gradient, and b by a tenth of that.
+    for line, after in pairwise(leaps):
+        a = after["norm_W"] - line["norm_W"]
+        b = 0.1 * ((1e-3 * line["grad_norm"]) ** 2 - a**2) ** 0.5
+        assert line["moved"] == pytest.approx(((a**2 + b**2) / 2) ** 0.5, rel=1e-3)
+    assert "moved" not in leaps[-1]  # the box was opened before that update
     # Looking changes nothing.
     assert torch.equal(model.a, other.a)
     assert torch.equal(model.b, other.b)
@@ -83,7 +90,7 @@ def test_all_that_is_kept_is_from_before_where_numbers_end(tmp_path):
         train(Line(), model, make_optimizer(model, plan), plan, State(), desk, lambda: {"maps": 1})
     leaps = desk.lines("leap")
     assert [line["step"] for line in leaps] == [5, 6, 7, 8]
-    assert leaps[0].keys() == {"kind", "step", "epoch", "seconds", "loss", "grad_norm"}
+    assert leaps[0].keys() == {"kind", "step", "epoch", "seconds", "loss", "grad_norm", "moved"}
 
 
 @pytest.mark.parametrize("task", ["double-moon", "copying"])

@@ -48,9 +48,10 @@ def test_collapsing_seeds_are_told_apart_by_early_growth_only_if_they_are():
     assert collapses({}) == []
 
 
-def frame(step, loss, gradient, norm=400.0, top=2.0):
+def frame(step, loss, gradient, norm=400.0, top=2.0, **more):
     place = {"kind": "leap", "step": step, "seconds": 0.0, "loss": loss, "grad_norm": gradient}
-    return {**place, "norm_W": norm, "sigma_max": top, "sigma_min": -500.0, "bound": {"upper": 900}}
+    ends = {"sigma_max": top, "sigma_min": -500.0}
+    return {**place, "norm_W": norm, **ends, "bound": {"upper": 900}, **more}
 
 
 def test_the_steps_around_a_collapse_say_what_grew():
@@ -59,16 +60,29 @@ def test_the_steps_around_a_collapse_say_what_grew():
     steep = [frame(150, 0.01, 0.1), frame(151, 0.01, 1.0), frame(152, 5.0, 60.0, 404.0, 30.0)]
     fell.records.extend(early + steep)
     text = "\n".join(collapses(arms_of([fell])))
-    assert "| `copying-400-s1` 152 | 5 | 60 | 404 | −500 … 30 | 900 |" in text
+    assert "| `copying-400-s1` 152 | 5 | 60 | – | 404 | −500 … 30 | 900 |" in text
     assert "`copying-400-s1` 8 |" not in text
     assert "‖W‖ changes by 1 % at most; the gradient has grown 10-fold" in text
     assert "the largest ln σ goes from 2 to 30 (medians)." in text
     assert "‖W‖ does not run away" in text
+    assert "An update moves" not in text
     grown = run("copying-400-s1", "copying", [0.9, 0.125])
     grown.records.extend([*steep[:2], frame(152, 5.0, 60.0, 800.0, 30.0)])
     text = "\n".join(collapses(arms_of([grown])))
     assert "‖W‖ changes by 1e+02 % at most" in text
     assert "does not run away" not in text
+
+
+def test_how_far_the_updates_of_a_collapse_move_a_weight():
+    fell = run("copying-400-s1", "copying", [0.9, 0.125])
+    lr = fell.config["train"]["lr"]
+    moved = {150: 0.25 * lr, 151: 2 * lr, 152: 50 * lr}
+    for step, loss in ((150, 0.01), (151, 0.01), (152, 5.0)):
+        fell.records.append(frame(step, loss, loss, moved=moved[step]))
+    text = "\n".join(collapses(arms_of([fell])))
+    assert "| `copying-400-s1` 151 | 0.01 | 0.01 | 2 | 400 |" in text
+    moves = "moves a weight by 0.25 learning rates in the first and by up to 2 before the worst"
+    assert moves in text
 
 
 def test_a_change_is_judged_over_the_same_seeds():

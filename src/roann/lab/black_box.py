@@ -6,6 +6,7 @@ miss it. So the weights of the last updates are kept, and once the loss has leap
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import deque
 from collections.abc import Callable
@@ -80,6 +81,8 @@ class BlackBox:
                 self._set(frame.weights)
                 seen = self._probe()
                 values = {"loss": frame.loss, "grad_norm": frame.grad_norm}
+                if self._frames:
+                    values["moved"] = _rms(frame.weights, self._frames[0].weights)
                 values |= {key: seen[key] for key in ("norm_W", "bound") if key in seen}
                 if "sigma" in seen:
                     values |= {"sigma_max": max(seen["sigma"]), "sigma_min": min(seen["sigma"])}
@@ -90,3 +93,9 @@ class BlackBox:
     def _set(self, weights: list[Tensor]) -> None:
         for parameter, value in zip(self._model.parameters(), weights, strict=True):
             parameter.copy_(value)
+
+
+def _rms(before: list[Tensor], after: list[Tensor]) -> float:
+    """How far an update moves a weight: the root of the mean square over all of them."""
+    squares = math.fsum(float((b - a).square().sum()) for a, b in zip(before, after, strict=True))
+    return math.sqrt(squares / sum(a.numel() for a in before))

@@ -120,9 +120,13 @@ def _early(arm: Sequence[Reading]) -> str:
     apart = fell[0] > others[-1]
     return (
         f" ‖W‖ starts at {number(start)} and within {EARLY} updates is "
-        f"{interval((fell[0], fell[-1]))} in them and {interval((others[0], others[-1]))} in the "
-        "others: its early growth " + ("sets them apart." if apart else "does not set them apart.")
+        f"{_span(fell)} in them and {_span(others)} in the others: its early growth "
+        + ("sets them apart." if apart else "does not set them apart.")
     )
+
+
+def _span(values: Sequence[float]) -> str:
+    return interval((values[0], values[-1])) if len(values) > 1 else number(values[0])
 
 
 def _frames(r: Reading, fall: Fall) -> list[dict[str, Any]]:
@@ -140,8 +144,12 @@ def _frames(r: Reading, fall: Fall) -> list[dict[str, Any]]:
 def _around(seen: Sequence[tuple[Reading, Fall, list[dict[str, Any]]]]) -> list[str]:
     if not seen:
         return []
-    head = ("run and step", "loss", "gradient", "‖W‖", "ln σ", "interval's upper end")
-    lines = ["Step by step around each, the weights having been kept:", ""]
+    head = ("run and step", "loss", "gradient", "update", "‖W‖", "ln σ", "interval's upper end")
+    lines = [
+        "Step by step around each, the weights having been kept. *Update* is how far the step "
+        "moves a weight, root mean square, in learning rates:",
+        "",
+    ]
     rows = []
     for r, _, frames in seen:
         for frame in frames:
@@ -151,18 +159,25 @@ def _around(seen: Sequence[tuple[Reading, Fall, list[dict[str, Any]]]]) -> list[
                     f"`{r.run.name}` {frame['step']:,}",
                     number(frame["loss"]),
                     number(frame["grad_norm"]),
+                    number(_update(r, frame)),
                     number(frame.get("norm_W")),
                     interval(ends),
                     number((frame.get("bound") or {}).get("upper")),
                 ]
             )
-    return [*lines, *table(head, rows), *_why([frames for _, _, frames in seen])]
+    return [*lines, *table(head, rows), *_why([(r, frames) for r, _, frames in seen])]
 
 
-def _why(seen: Sequence[list[dict[str, Any]]]) -> list[str]:
+def _update(r: Reading, frame: Mapping[str, Any]) -> float | None:
+    """How far a step moved a weight, in learning rates."""
+    moved = frame.get("moved")
+    return None if moved is None else float(moved) / float(r.run.config["train"]["lr"])
+
+
+def _why(seen: Sequence[tuple[Reading, list[dict[str, Any]]]]) -> list[str]:
     """What grew before the loss leapt, and what did not."""
-    norms, gradients, spectra = [], [], []
-    for frames in seen:
+    norms, gradients, spectra, updates = [], [], [], []
+    for r, frames in seen:
         worst = max(range(len(frames)), key=lambda k: float(frames[k]["loss"]))
         leap = next(k for k in range(len(frames)) if _leapt(frames, k) or k == worst)
         first, before, at, last = frames[0], frames[max(leap - 1, 0)], frames[leap], frames[worst]
@@ -173,6 +188,9 @@ def _why(seen: Sequence[list[dict[str, Any]]]) -> list[str]:
         norms.append(abs(at["norm_W"] / first["norm_W"] - 1))
         gradients.append(before["grad_norm"] / min(f["grad_norm"] for f in frames[:leap]))
         spectra.append((first["sigma_max"], last["sigma_max"]))
+        moves = [u for f in frames[:worst] if (u := _update(r, f)) is not None]
+        if moves:
+            updates.append((moves[0], max(moves)))
     if not norms:
         return []
     words = (
@@ -183,14 +201,21 @@ def _why(seen: Sequence[list[dict[str, Any]]]) -> list[str]:
         f"{number(statistics.median(a for a, _ in spectra))} to "
         f"{number(statistics.median(b for _, b in spectra))} (medians)."
     )
+    if updates:
+        words += (
+            " An update moves a weight by "
+            f"{number(statistics.median(a for a, _ in updates))} learning rates in the first and "
+            f"by up to {number(statistics.median(b for _, b in updates))} before the worst "
+            "(medians)."
+        )
     if max(norms) < STEADY and statistics.median(gradients) > 2:
         words += (
-            " So ‖W‖ does not run away, and the interval, vacuous all along, gives no warning: in "
-            "a steep place the gradient grows within a few updates beyond all that Adam's second "
-            "moments remember, so that its steps are of the size of the learning rate or several "
-            "times that in every weight at once, and they open the spectrum. A learning "
-            "rate that is never lowered makes this a matter of time; the paper, too, finds that "
-            "running for longer sometimes gives rise to instabilities."
+            " So ‖W‖ does not run away, and the interval, vacuous all along, gives no warning. Our "
+            "reading: in a steep place the gradient grows within a few updates beyond what Adam's "
+            "second moments remember, so that its steps, small while the gradient was small, "
+            "become of the size of the learning rate in many weights at once, and open the "
+            "spectrum. A learning rate that is never lowered makes this a matter of time; the "
+            "paper, too, finds that running for longer sometimes gives rise to instabilities."
         )
     return [words, ""]
 
