@@ -13,6 +13,7 @@ from roann.lab import records
 from roann.lab.cli import main
 from roann.lab.config import to_toml
 from roann.lab.report import ReportError, load_run
+from roann.lab.reproduce import handover
 from roann.lab.reproduce.collect import LINES, collect, note_source, read_record, thinned
 from roann.lab.reproduce.pages import BEGIN, END, write_pages, write_report
 
@@ -86,6 +87,14 @@ def test_a_figure_from_nothing_and_again_and_without_its_runs(place, capsys):
     assert files_of("results") == made
     assert Path("docs/reproduction.md").read_bytes() == page
     assert Path("README.md").read_text() == readme
+
+
+def test_the_committed_pages_are_those_of_the_committed_records(tmp_path):
+    root = Path(__file__).parents[2]
+    shutil.copy(root / "README.md", tmp_path)
+    page, readme = write_pages(root / "results", tmp_path / "page.md", tmp_path / "README.md")
+    assert page.read_text() == (root / "docs/reproduction.md").read_text()
+    assert readme.read_text() == (root / "README.md").read_text()
 
 
 def test_quick_leaves_the_committed_places_alone(place):
@@ -192,6 +201,53 @@ def test_a_record_that_has_gone_further_is_left_alone_by_a_run_under_way(stopped
     assert reproduce("collect") == 0
     assert Path("results/rho", f"{folder.name}.jsonl").read_bytes() == further
     assert "is left alone: it has gone further" in capsys.readouterr().err
+
+
+def test_a_record_of_a_run_that_ended_is_left_alone_whatever_its_settings(stopped):
+    """A run begun anew, with settings that are new, has nothing to say until it ends."""
+    folder, words, _ = stopped
+    shutil.copytree(folder, "begun")
+    assert reproduce(*words) == 0
+    ended = Path("results/rho", f"{folder.name}.jsonl").read_bytes()
+    shutil.rmtree(folder)
+    shutil.move("begun", folder)
+    config = folder / "config.toml"
+    config.write_text(config.read_text().replace("checkpoint_every = 20", "checkpoint_every = 21"))
+    assert reproduce("collect") == 0
+    assert Path("results/rho", f"{folder.name}.jsonl").read_bytes() == ended
+
+
+def test_what_was_kept_is_never_replaced_by_less(stopped):
+    folder, words, whole = stopped
+    assert reproduce("collect") == 0
+    kept = files_of("results/unfinished")
+    shutil.rmtree(folder / "checkpoints" / "ckpt-40")
+    assert reproduce("collect") == 0
+    assert files_of("results/unfinished") == kept
+    shutil.rmtree(folder / "checkpoints")  # begun anew, and no checkpoint yet
+    assert reproduce("collect") == 0
+    assert files_of("results/unfinished") == kept
+    assert reproduce(*words) == 0
+    assert "resumed at step 40" in (folder / "run.log").read_text()
+    assert untimed(load_run(folder).records) == untimed(whole)
+
+
+def test_a_checkpoint_that_goes_while_it_is_copied_is_not_missed(stopped, monkeypatch):
+    """A run under way replaces old checkpoints: the copy begins again with what there is now."""
+    folder, _, _ = stopped
+    copytree, calls = shutil.copytree, []
+
+    def going(source, target):
+        calls.append(Path(source).name)
+        if len(calls) == 1:
+            Path(source).rename(Path(source).with_name("ckpt-45"))
+        return copytree(source, target)
+
+    monkeypatch.setattr(handover.shutil, "copytree", going)
+    handover.keep(folder, Path("results"))
+    assert calls[:2] == ["ckpt-40", "ckpt-45"]
+    kept = Path("results/unfinished/rho", folder.name, "checkpoints")
+    assert [path.name for path in kept.iterdir()] == ["ckpt-45"]
 
 
 def test_collect_takes_what_there_is(place):

@@ -38,9 +38,10 @@ _MEMORY = "Fig. 2 and its text"
 _ADDING = "Fig. 3 and its text"
 
 _ROA = "roa-rnn"
-_PSMNIST = {"filter": "qr", "rho": 1 / 2}
-_COPYING = {"filter": "qr", "rho": 3.0}
-_SUM = {"filter": "qr", "rho": 1 / 200}
+_OWN = {"filter": "qr", "learn_rho": None, "rho_vector": None}
+_PSMNIST = _OWN | {"rho": 1 / 2}
+_COPYING = _OWN | {"rho": 3.0}
+_SUM = _OWN | {"rho": 1 / 200}
 
 CLAIMS: tuple[Claim, ...] = (
     Claim("psmnist", _ROA, "97.24 %", _TABLE, 0.9724, _PSMNIST | {"hidden_size": 178}),
@@ -74,14 +75,14 @@ LINEAR_SOFTMAX = 0.9265
 RHO = {"double-moon": 5.0, "copying": 3.0, "adding": 1 / 200, "psmnist": 1 / 2}
 """The ρ of the paper's figures, by task."""
 
-SOON = {1: 0.94, 10: 0.97}
-"""Test accuracy on psMNIST that the paper says is passed after so many epochs."""
+POSSIBLE = {1: 0.94, 10: 0.98}
+"""Test accuracy on psMNIST that the paper's abstract calls possible after so many epochs."""
+
+ALL_PASS = {10: 0.97}
+"""Test accuracy on psMNIST that it says all its networks pass after so many epochs."""
 
 TRIALS = 5
 """Seeds of every experiment of the paper."""
-
-LENGTH = {"copying": 4000, "adding": 5000, "psmnist": 20}
-"""For how long the paper trains, by task: iterations, or epochs where the data end."""
 
 PSMNIST_TABLE: tuple[tuple[str, str, float], ...] = (
     ("Vanilla RNN", "≈68k", 0.716),
@@ -103,6 +104,19 @@ PSMNIST_TABLE: tuple[tuple[str, str, float], ...] = (
     ("roaRNN", "≈270k", 0.9825),
 )
 """The paper's psMNIST table: system, parameters, best test accuracy."""
+
+
+def trained_for(task: Mapping[str, Any], model: Mapping[str, Any]) -> int | None:
+    """For how long the paper trains: iterations, or epochs where the data end; None if not said.
+
+    Args:
+        task: the table `[task]` of a resolved config.
+        model: the table `[model]`.
+    """
+    lengths = {"adding": 5000, "psmnist": 20}
+    if task.get("lag") in (400, 2000):
+        lengths["copying"] = 4000
+    return lengths.get(str(task.get("name"))) if model.get("name") == _ROA else None
 
 
 def claim_for(task: Mapping[str, Any], model: Mapping[str, Any]) -> Claim | None:

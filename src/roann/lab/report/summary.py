@@ -20,7 +20,7 @@ _IDLE = {
     "task": {"data_dir", "eval_batch_size", "eval_batches"},
     "train": {
         "seed", "threads", "device", "log_every", "eval_every", "probe_at", "checkpoint_every",
-        "checkpoint_seconds", "max_seconds", "length",
+        "checkpoint_seconds", "max_seconds", "length", "clock", "black_box",
     },
 }  # fmt: skip
 _LETTERS = {"hidden_size": "N", "rho": "ρ", "lag": "L", "length": "T", "layers": "L"}

@@ -6,11 +6,10 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from roann.lab.reproduce.judges import RECALLED
 from roann.lab.reproduce.reading import HALF, LOST, Fall, Reading, spread
-from roann.lab.reproduce.tables import ABSENT, number, shown, table
-from roann.lab.reproduce.verdicts import RECALLED, Arm
+from roann.lab.reproduce.tables import ABSENT, Arms, number, shown, table
 
-Arms = Mapping[str, Arm]
 EARLY = 50
 """Updates within which Adam's first, coherent steps show in ‖W‖."""
 STEADY = 0.1
@@ -28,7 +27,7 @@ def seeds_of_copying(arms: Arms) -> list[str]:
     for name, arm in arms.items():
         for r in arm:
             probes = r.probes
-            ends = [spread(probe) for probe in (probes[:1] + probes[-1:])] or [None]
+            last = probes[-1] if len(probes) > 1 else {}
             reached = r.first("recall_accuracy", RECALLED, "higher")
             rows.append(
                 [
@@ -40,8 +39,8 @@ def seeds_of_copying(arms: Arms) -> list[str]:
                     number(r.norm_W_after(1)),
                     number(r.norm_W(EARLY)),
                     number(r.norm_W()),
-                    interval(ends[0]),
-                    interval(ends[-1]),
+                    interval(spread(probes[0]) if probes else None),
+                    f"{interval(spread(last))} (step {last['step']:,})" if last else ABSENT,
                     "lost" if r.lost else r.run.status,
                 ]
             )
@@ -49,7 +48,7 @@ def seeds_of_copying(arms: Arms) -> list[str]:
         return []
     head = (
         "run", f"step to {100 * RECALLED:.0f} % recall", "best", "end", "‖W‖ at the start",
-        "after 1 step", f"within {EARLY}", "largest", "ln σ at the start", "ln σ at the end", "",
+        "after 1 step", f"within {EARLY}", "largest", "ln σ at the start", "ln σ, last probe", "",
     )  # fmt: skip
     return ["Every seed of the roaRNN, with what its probes saw:", "", *table(head, rows)]
 
@@ -94,12 +93,14 @@ def _row(r: Reading, fall: Fall) -> list[str]:
     probe = before[-1] if before else {}
     bound = probe.get("bound") or {}
     later = [v for step, v in values.items() if step > fall.gone and r.progress(v) > HALF]
-    then = str(r.run.result.get("cause", "")) if fall.diverged else "stays there"
+    then = f"ends at {shown(r.primary, r.score('final'))}"
+    if r.run.status == "diverged":
+        then = str(r.run.result.get("cause", ""))
     return [
         f"`{r.run.name}`",
         f"{shown(r.primary, values[fall.held])} at {fall.held:,}",
         f"{fall.gone:,}" + ("" if fall.diverged else f" ({shown(r.primary, values[fall.gone])})"),
-        f"comes back to {shown(r.primary, max(later))}" if later else then,
+        (f"comes back to {shown(r.primary, max(later))}; " if later else "") + then,
         f"{probe['step']:,}" if probe else ABSENT,
         number(probe.get("norm_W")),
         interval(spread(probe)),
@@ -108,21 +109,21 @@ def _row(r: Reading, fall: Fall) -> list[str]:
 
 
 def _early(arm: Sequence[Reading]) -> str:
-    """Whether the growth of ‖W‖ in the first updates sets collapsing seeds apart."""
-    every = [r for r in arm if r.norm_W(EARLY) is not None]
+    """‖W‖ after the first updates, in seeds that collapse and in the others."""
     fell, others = (
-        sorted(r.norm_W(EARLY) or 0 for r in every if bool(r.falls) == fallen)
+        sorted(norm for r in arm if bool(r.falls) == fallen and (norm := r.norm_W(EARLY)))
         for fallen in (True, False)
     )
     if not fell or not others:
         return ""
-    start = statistics.median(r.norm_W(0) or 0 for r in every)
-    apart = fell[0] > others[-1]
-    return (
-        f" ‖W‖ starts at {number(start)} and within {EARLY} updates is "
-        f"{_span(fell)} in them and {_span(others)} in the others: its early growth "
-        + ("sets them apart." if apart else "does not set them apart.")
+    start = statistics.median(r.norm_W_after(0) or 0 for r in arm)
+    words = (
+        f" ‖W‖ starts at {number(start)} and within {EARLY} updates is {_span(fell)} in them and "
+        f"{_span(others)} in the others: "
     )
+    if fell[0] > others[-1]:
+        return words + "larger."
+    return words + ("smaller." if fell[-1] < others[0] else "no difference.")
 
 
 def _span(values: Sequence[float]) -> str:
@@ -153,7 +154,6 @@ def _around(seen: Sequence[tuple[Reading, Fall, list[dict[str, Any]]]]) -> list[
     rows = []
     for r, _, frames in seen:
         for frame in frames:
-            ends = frame.get("sigma_min"), frame.get("sigma_max")
             rows.append(
                 [
                     f"`{r.run.name}` {frame['step']:,}",
@@ -161,7 +161,7 @@ def _around(seen: Sequence[tuple[Reading, Fall, list[dict[str, Any]]]]) -> list[
                     number(frame["grad_norm"]),
                     number(_update(r, frame)),
                     number(frame.get("norm_W")),
-                    interval(ends),
+                    interval(spread(frame)),
                     number((frame.get("bound") or {}).get("upper")),
                 ]
             )
@@ -176,7 +176,7 @@ def _update(r: Reading, frame: Mapping[str, Any]) -> float | None:
 
 def _why(seen: Sequence[tuple[Reading, list[dict[str, Any]]]]) -> list[str]:
     """What grew before the loss leapt, and what did not."""
-    norms, gradients, spectra, updates = [], [], [], []
+    norms, losses, gradients, spectra, updates = [], [], [], [], []
     for r, frames in seen:
         worst = max(range(len(frames)), key=lambda k: float(frames[k]["loss"]))
         leap = next(k for k in range(len(frames)) if _leapt(frames, k) or k == worst)
@@ -186,37 +186,39 @@ def _why(seen: Sequence[tuple[Reading, list[dict[str, Any]]]]) -> list[str]:
         ):
             continue
         norms.append(abs(at["norm_W"] / first["norm_W"] - 1))
-        gradients.append(before["grad_norm"] / min(f["grad_norm"] for f in frames[:leap]))
+        gradients.append(before["grad_norm"] / first["grad_norm"])
+        losses.append(before["loss"] / first["loss"])
         spectra.append((first["sigma_max"], last["sigma_max"]))
         moves = [u for f in frames[:worst] if (u := _update(r, f)) is not None]
         if moves:
             updates.append((moves[0], max(moves)))
     if not norms:
         return []
+    growth = statistics.median(gradients)
     words = (
         "The loss leaps where it is ten times that of the steps before. From the first of these "
-        f"steps to the leap ‖W‖ changes by {100 * max(norms):.2g} % at most; the gradient has "
-        f"grown {number(statistics.median(gradients))}-fold by the step before (median). From the "
-        "first of these steps to the worst the largest ln σ goes from "
-        f"{number(statistics.median(a for a, _ in spectra))} to "
-        f"{number(statistics.median(b for _, b in spectra))} (medians)."
+        f"steps to the leap ‖W‖ changes by {100 * max(norms):.2g} % at most; by the step before it "
+        f"the gradient is {number(growth)} times the first, the loss "
+        f"{number(statistics.median(losses))} times (medians). From the first of these steps to "
+        f"the worst the largest ln σ goes from {number(statistics.median(a for a, _ in spectra))} "
+        f"to {number(statistics.median(b for _, b in spectra))} (medians)."
     )
+    if max(norms) < STEADY:
+        words += " So it is not ‖W‖ that runs away before the leap, and the interval, which knows "
+        words += "only ‖W‖, gives no warning."
     if updates:
+        usual, most = (statistics.median(pair[k] for pair in updates) for k in (0, 1))
         words += (
-            " An update moves a weight by "
-            f"{number(statistics.median(a for a, _ in updates))} learning rates in the first and "
-            f"by up to {number(statistics.median(b for _, b in updates))} before the worst "
-            "(medians)."
+            f" An update moves a weight by {number(usual)} learning rates in the first and by up "
+            f"to {number(most)} before the worst (medians)."
         )
-    if max(norms) < STEADY and statistics.median(gradients) > 2:
-        words += (
-            " So ‖W‖ does not run away, and the interval, vacuous all along, gives no warning. Our "
-            "reading: in a steep place the gradient grows within a few updates beyond what Adam's "
-            "second moments remember, so that its steps, small while the gradient was small, "
-            "become of the size of the learning rate in many weights at once, and open the "
-            "spectrum. A learning rate that is never lowered makes this a matter of time; the "
-            "paper, too, finds that running for longer sometimes gives rise to instabilities."
-        )
+        if growth > 2 and most > 2 * usual:
+            words += (
+                " Our reading: in a steep place the gradient grows within a few updates beyond "
+                "what Adam's second moments remember, and with it the steps, in many weights at "
+                "once, which open the spectrum. A learning rate that is never lowered makes this a "
+                "matter of time."
+            )
     return [words, ""]
 
 

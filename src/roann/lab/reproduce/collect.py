@@ -36,8 +36,8 @@ def note_source(folder: Path) -> None:
 def collect(folder: Path, out: Path) -> Path | None:
     """Write the record of a run directory to `out`.
 
-    None if the run has measured nothing yet. A run that has not ended leaves alone a record of
-    itself that is further on, made elsewhere.
+    None if the run has measured nothing yet. A run that has not ended leaves alone a record that
+    has, or is further on, made elsewhere or with an earlier version.
     """
     run = load_run(folder)
     if not any(line["kind"] == "eval" for line in run.records) and not run.result:
@@ -45,7 +45,7 @@ def collect(folder: Path, out: Path) -> Path | None:
     target = out / f"{run.name}.jsonl"
     if target.exists() and not run.result:
         other = read_record(target)
-        if other.text == run.text and other.steps > run.steps:
+        if other.result or other.steps > run.steps:
             _log.warning("%s is left alone: it has gone further than %s.", target, folder)
             return target
     path = folder / SOURCE

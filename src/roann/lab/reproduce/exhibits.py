@@ -41,8 +41,8 @@ _WORDS = {
     "tight": "W drawn from N(0, 1/N) and ρ = 1, so that the interval of the theorem (shaded) says "
     "something: every singular value lies in it, and far inside.",
     "paper": "The paper's initialisation and ρ: the interval (outlined) holds, but is so wide that "
-    "it says nothing; the measured spectrum is narrow all the same. Plain networks of the same "
-    "width leave every interval.",
+    "it says nothing; the measured spectrum is narrow all the same. Those of plain networks of the "
+    "same width leave it as L grows.",
 }
 
 

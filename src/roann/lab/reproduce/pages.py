@@ -20,11 +20,12 @@ from roann.lab.reproduce.collect import read_records
 from roann.lab.reproduce.digit import FILE as DIGIT
 from roann.lab.reproduce.digit import digit_exhibits
 from roann.lab.reproduce.exhibits import bounds_exhibits, read_study
+from roann.lab.reproduce.judges import CLOSE
 from roann.lab.reproduce.plan import FIGURES, Scale
 from roann.lab.reproduce.reading import arms_of
 from roann.lab.reproduce.studies import OURS, bounds
 from roann.lab.reproduce.tables import wall
-from roann.lab.reproduce.verdicts import CLOSE, Book, Verdict, verdicts
+from roann.lab.reproduce.verdicts import WORDS, Book, Verdict, verdicts
 
 BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
 _TITLES: dict[Scale, str] = {
@@ -107,15 +108,15 @@ def reproduction(
     lines = [
         "# The paper, run again",
         "",
-        "This page is written by `roann reproduce pages` from the records in `results/`, and "
-        "by nothing else: every number, and every sentence that depends on one. "
-        "`roann reproduce all --scale full --jobs 2` makes the records again from nothing; "
-        "the figures are in `results/report.html`.",
+        "This page is written by `roann reproduce pages` from the records in `results/`: every "
+        "number that was measured, and every sentence that depends on one. Published numbers "
+        "stand beside them with their source. `roann reproduce all --scale full --jobs 2` makes "
+        "the records again from nothing; the figures are in `results/report.html`.",
         "",
         "A run is *lost* if it diverged, or ended with less than a tenth of the way from guessing "
         "to perfect. *Best* is over all evaluations of a run, as papers count. All seeds are "
-        "shown. A claim is not judged while a run it rests on is unfinished; a test accuracy "
-        f"within {100 * CLOSE:.1f} points of the paper's counts as reproduced.",
+        f"shown. {WORDS} A test accuracy within {100 * CLOSE:.1f} points of the paper's counts as "
+        "reproduced.",
         "",
         *_cost(runs, study),
         "## Claim by claim",
@@ -151,8 +152,8 @@ def _cost(runs: Mapping[str, Sequence[Run]], study: Sequence[Mapping[str, Any]])
         if name in runs
     ]
     shared = (
-        f", so {wall(seconds / 2)} on two, probes included. Two runs at a time shared the machine, "
-        "at times with other work: times are from above."
+        f", so {wall(seconds / 2)} on two, probes included. Runs were made two at a time, at times "
+        "beside other work and not all on one machine: these are upper bounds, and sums."
     )
     return [words + (f" ({'; '.join(parts)})" if parts else "") + shared, ""]
 

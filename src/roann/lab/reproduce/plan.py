@@ -122,10 +122,10 @@ FIGURES: dict[str, Figure] = {
         (
             *_rates("double-moon-shallow", (0.01, 0.03, 0.1, 0.3, 1.0)),
             *_rates("double-moon-vanilla-50", (0.001, 0.01, 0.1, 0.5, 1.0)),
-            *_rates(_MOON, (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)),
+            *_rates(_MOON, (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)),
             *_rates(_DEEP, (0.02, 0.05, 0.1, 0.2, 0.5)),
             *_rates("double-moon-roa-50000-sgd", (1e3, 3e3, 1e4, 3e4, 1e5)),
-            *_rates("double-moon-roa-50000-nag", (30.0, 100.0, 300.0, 1000.0, 3000.0)),
+            *_rates("double-moon-roa-50000-nag", (30.0, 100.0, 300.0, 1e3, 3e3, 1e4, 3e4)),
         ),
     ),
     "fig3": Figure(
@@ -145,8 +145,8 @@ FIGURES: dict[str, Figure] = {
         (
             Arm("copying-400", 5, _HALF),
             Arm("copying-10000", 1),
-            Arm("copying-rnn", 2, _HALF, "copying-400-rnn"),
-            Arm("copying-lstm", 2, _HALF, "copying-400-lstm"),
+            Arm("copying-rnn", 2, {**_HALF, "train.probe_at": [0, 2000]}, "copying-400-rnn"),
+            Arm("copying-lstm", 2, {**_HALF, "train.probe_at": [0, 2000]}, "copying-400-lstm"),
             Arm("copying-2000", 5, _HALF),
             Arm("copying-rnn", 2, _FAR_RNN, "copying-2000-rnn"),
             Arm("copying-lstm", 1, _FAR_LSTM, "copying-2000-lstm"),

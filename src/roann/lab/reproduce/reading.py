@@ -6,7 +6,7 @@ import math
 import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
@@ -115,6 +115,14 @@ class Reading:
         last = self.score("final")
         return last is None or self.progress(last) < LOST
 
+    def until(self, step: int) -> Reading:
+        """The run as it was after so many updates; as it is if it has not got so far."""
+        if self.run.steps <= step:
+            return self
+        lines = [line for line in self.run.records if line["step"] <= step]
+        ended = {"status": "finished", "steps": step}
+        return Reading(replace(self.run, records=lines, result=ended))
+
     @property
     def falls(self) -> list[Fall]:
         """Every time it had learnt and lost it again."""
@@ -175,11 +183,12 @@ class Reading:
         return None
 
     def norm_W(self, upto: int | None = None) -> float | None:
-        """The largest ‖W‖ that a probe saw until a step."""
+        """The largest ‖W‖ that a probe saw after the first update, and until a step."""
         norms = [
             probe["norm_W"]
             for probe in self.probes
-            if isinstance(probe.get("norm_W"), float) and (upto is None or probe["step"] <= upto)
+            if isinstance(probe.get("norm_W"), float)
+            and 0 < probe["step"] <= (math.inf if upto is None else upto)
         ]
         return max(norms, default=None)
 

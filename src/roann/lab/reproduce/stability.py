@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from roann.lab.reproduce.chapters import Arms
 from roann.lab.reproduce.collapses import collapses, seeds_of_copying
+from roann.lab.reproduce.judges import RECALLED, SUMMED, Arm
 from roann.lab.reproduce.reading import Reading
-from roann.lab.reproduce.tables import ABSENT, arms_table, shown, table
-from roann.lab.reproduce.verdicts import RECALLED, SUMMED, Arm, Book
+from roann.lab.reproduce.tables import ABSENT, Arms, arms_table, shown, table
+from roann.lab.reproduce.verdicts import Book
 
 _IN_A_ROW = 3  # evaluations that meet the goal, and the training may stop
 _BASES = ("copying-400", "copying-2000", "copying-10000", "adding-1000")
@@ -27,7 +27,9 @@ def stability(arms: Arms, book: Book) -> list[str]:
         family = next((b for b in base if name.startswith(f"{b}-")), None)
         if family is not None:
             seeds = {r.run.seed for r in arm}
-            lines.append(_beside(name, arm, [r for r in base[family] if r.run.seed in seeds]))
+            length = arm[0].run.config["train"]["length"]
+            same = [r.until(length) for r in base[family] if r.run.seed in seeds]
+            lines.append(_beside(name, arm, same))
     copying = {name: arm for name, arm in arms.items() if arm[0].primary == "recall_accuracy"}
     lines += ["", *_kept({**base, **arms}), *seeds_of_copying(copying), *collapses(copying)]
     return lines
@@ -48,6 +50,9 @@ def _beside(name: str, arm: Arm, base: Arm) -> str:
         "{0} of {3} seeds collapse, {1} end lost, {2} meet the goal at some time".format(*c)
         for c in counts
     ]
+    leaps = [r.run.seed for r in arm if any(line["kind"] == "leap" for line in r.run.records)]
+    if leaps and not any(r.falls for r in arm):
+        words[0] += f" (the loss leapt in seeds {', '.join(map(str, leaps))}, and came back)"
     now, was = counts
     gains = [was[0] - now[0], was[1] - now[1], now[2] - was[2]]
     better, worse = (any(gains) and all(sign * g >= 0 for g in gains) for sign in (1, -1))
@@ -93,8 +98,8 @@ def _kept(arms: Arms) -> list[str]:
         "Two more remedies need no other training. A run keeps the checkpoint of its best "
         f"evaluation beside the last. And it can be stopped when {_IN_A_ROW} evaluations in a row "
         f"have met the goal ({100 * RECALLED:.0f} % recall, or a mean squared error of {SUMMED}): "
-        "trainings repeat to the bit, so a run that is stopped is the beginning of one that is "
-        "not.",
+        "on one machine trainings repeat to the bit, so a run that is stopped is the beginning of "
+        "one that is not.",
         "",
         *table(head, rows),
     ]

@@ -8,13 +8,13 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from roann.lab.reproduce.chapters import Arms
 from roann.lab.reproduce.collapses import interval
 from roann.lab.reproduce.exhibits import growth, logs, of_kind
+from roann.lab.reproduce.judges import Arm
 from roann.lab.reproduce.reading import Reading, best_of, median_of, spread
 from roann.lab.reproduce.stability import stability
-from roann.lab.reproduce.tables import ABSENT, number, shown, sizes, table, wall
-from roann.lab.reproduce.verdicts import Arm, Book
+from roann.lab.reproduce.tables import ABSENT, Arms, number, shown, sizes, table, wall
+from roann.lab.reproduce.verdicts import Book
 
 Study = Sequence[Mapping[str, Any]]
 
@@ -168,16 +168,20 @@ def bounds(study: Study) -> list[str]:
     lines = [
         "No training here. Logarithms of the singular values of the Jacobian of L maps, at a W "
         "drawn small enough that the interval of the theorems says something (ρ = 1), and at the "
-        "paper's initialisation and ρ, where it does not. An interval is called vacuous if it "
-        "allows a gradient both to vanish and to explode in float32. Figures are in the report.",
+        "paper's initialisation and ρ, where it does not. An interval without a lower end, where "
+        "ρ‖W‖ is too large for so few maps, holds what is below its upper end; one is called "
+        "vacuous if it allows a gradient both to vanish and to explode in float32. A plain network "
+        "has no interval of its own: it is held against those of the roa network of its width and "
+        "seed. Figures are in the report.",
         "",
         *table(
             (
-                "network", "W", "L", "spectra in the finite interval", "in the paper's",
-                "vacuous", "ln σ, shortest", "ln σ, longest",
+                "network", "N", "W", "L", "spectra in the finite interval", "no lower end",
+                "in the paper's", "vacuous", "ln σ, shortest", "ln σ, longest",
             ),
             (_bounds_row(*key, group) for key, group in groups.items()),
         ),
+        *_plain(spectra),
     ]  # fmt: skip
     lines += _worst(study) + _first_order(study)
     seconds = sum(line.get("seconds", 0.0) for line in study)
@@ -187,16 +191,47 @@ def bounds(study: Study) -> list[str]:
 def _bounds_row(network: str, setting: str, group: list[Mapping[str, Any]]) -> list[str]:
     bounded = [line for line in group if "finite" in line]
     ordered = sorted(group, key=lambda line: (line["maps"], line["seed"]))
-    cells = [network, "small" if setting == "tight" else "the paper's"]
-    cells.append(f"{ordered[0]['maps']:,} … {ordered[-1]['maps']:,}")
-    for name in ("finite", "paper"):
-        inside = sum(line[name]["inside"] for line in bounded)
-        cells.append(f"{inside} of {len(bounded)}" if bounded else ABSENT)
-    vacuous = sum(line["vacuous"] for line in bounded)
-    cells.append(f"{vacuous} of {len(bounded)}" if bounded else ABSENT)
-    return cells + [
-        interval((min(logs(line)), max(logs(line)))) for line in (ordered[0], ordered[-1])
+    counts = (
+        sum(line["finite"]["inside"] for line in bounded),
+        sum(line["finite"]["lower"] is None for line in bounded),
+        sum(line["paper"]["inside"] for line in bounded),
+        sum(line["vacuous"] for line in bounded),
+    )
+    return [
+        network,
+        f"{ordered[0]['width']}",
+        "small" if setting == "tight" else "the paper's",
+        f"{ordered[0]['maps']:,} … {ordered[-1]['maps']:,}",
+        *(f"{count} of {len(bounded)}" if bounded else ABSENT for count in counts),
+        *(interval((min(logs(line)), max(logs(line)))) for line in (ordered[0], ordered[-1])),
     ]
+
+
+def _plain(spectra: Study) -> list[str]:
+    """How many spectra of plain networks leave the interval of a roa network like them."""
+    intervals = {
+        (line["over"], line["setting"], line["maps"], line["seed"]): line["finite"]
+        for line in spectra
+        if line["network"] in ("roaFNN", "roaRNN")
+    }
+    words = []
+    for network in dict.fromkeys(line["network"] for line in spectra if "finite" not in line):
+        for setting, name in (("tight", "a small W"), ("paper", "the paper's W")):
+            left: dict[int, list[bool]] = {}
+            for line in spectra:
+                ends = intervals.get((line["over"], setting, line["maps"], line["seed"]))
+                if line["network"] == network and ends is not None:
+                    low = -math.inf if ends["lower"] is None else ends["lower"]
+                    inside = low <= min(logs(line)) and max(logs(line)) <= ends["upper"]
+                    left.setdefault(line["maps"], []).append(not inside)
+            out, of = sum(map(sum, left.values())), sum(map(len, left.values()))
+            stays = [f"{maps:,}" for maps, flags in sorted(left.items()) if not all(flags)]
+            if of:
+                words.append(
+                    f"A {network} leaves the interval of {name} in {out} of {of} cases"
+                    + (f" (not always at L = {', '.join(stays)})." if stays else ".")
+                )
+    return [" ".join(words), ""] if words else []
 
 
 def _worst(study: Study) -> list[str]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from roann.lab.report import duration
 from roann.lab.reproduce.reading import Reading, best_of, median_of
 
+Arms = Mapping[str, list[Reading]]
+"""By the name of an arm, its readings."""
 ABSENT = "–"
 
 
@@ -40,7 +42,7 @@ def wall(seconds: float) -> str:
     return duration(seconds).replace("\xa0", " ")
 
 
-def arms_table(arms: dict[str, list[Reading]]) -> list[str]:
+def arms_table(arms: Arms) -> list[str]:
     """Every arm: seeds, best, medians, how many were lost, and the median time of a run."""
     head = (
         "run", "parameters", "seeds", "best", "median of best", "median at the end",
