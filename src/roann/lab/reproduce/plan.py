@@ -122,7 +122,7 @@ FIGURES: dict[str, Figure] = {
         (
             *_rates("double-moon-shallow", (0.01, 0.03, 0.1, 0.3, 1.0)),
             *_rates("double-moon-vanilla-50", (0.001, 0.01, 0.1, 0.5, 1.0)),
-            *_rates(_MOON, (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)),
+            *_rates(_MOON, (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)),
             *_rates(_DEEP, (0.02, 0.05, 0.1, 0.2, 0.5)),
             *_rates("double-moon-roa-50000-sgd", (1e3, 3e3, 1e4, 3e4, 1e5)),
             *_rates("double-moon-roa-50000-nag", (30.0, 100.0, 300.0, 1e3, 3e3, 1e4, 3e4)),
