@@ -52,7 +52,7 @@ def learning_rates(search: Arms, used: Arms) -> list[str]:
     return [
         "The paper's text does not print them. The best mean squared error of each seed at every "
         f"rate tried; the best rate is that with most seeds below {SOLVED_MOON}, then the least "
-        "median. The rate used had been chosen before this search, from fewer rates:",
+        "median:",
         "",
         *table(("run", "rate: error of each seed", "best rate", "rate used"), rows),
         *_twins(search, used),
