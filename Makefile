@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN     = $(VENV)/bin
 STAMP   = $(VENV)/.installed
 
-.PHONY: demo test proofs check docs clean
+.PHONY: demo test proofs results check docs clean
 
 demo: $(STAMP)          ## why the project exists, in about a minute
 	$(BIN)/roann demo
@@ -14,6 +14,11 @@ test: $(STAMP)          ## the tests
 
 proofs: $(STAMP)        ## the long proofs
 	$(BIN)/python -m pytest -m slow
+
+results: $(STAMP)       ## results/ from nothing, in days; stopped, the same command goes on
+	$(BIN)/roann data mnist
+	$(BIN)/roann reproduce all --scale full --jobs 2
+	$(BIN)/roann bench
 
 check: $(STAMP) docs    ## style, types, documentation
 	$(BIN)/ruff check .

@@ -6,9 +6,11 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 from made_runs import ADDING, ROA, adding_evals, psmnist_evals, write_many, write_run
 
-from roann.lab.paper_figures import CLAIMS, PSMNIST_TABLE, claim_for
+from roann.lab.data import load_mnist
+from roann.lab.paper_figures import CLAIMS, LINEAR_SOFTMAX, PSMNIST_TABLE, claim_for, trained_for
 from roann.lab.report import ReportError, load_run, load_runs, sections_of
 
 
@@ -195,3 +197,43 @@ def test_labels_say_as_little_as_tells_systems_apart(tmp_path: Path):
         "roa-fnn, L = 900, adam",
         "roa-fnn, L = 900, sgd",
     ]
+
+
+def test_the_papers_lengths_are_those_it_prints():
+    roa = {"name": "roa-rnn"}
+    assert trained_for({"name": "copying", "lag": 400}, roa) == 4000
+    assert trained_for({"name": "copying", "lag": 10000}, roa) is None
+    assert trained_for({"name": "copying", "lag": 400}, {"name": "lstm"}) is None
+    assert trained_for({"name": "psmnist"}, roa) == 20
+    assert trained_for({"name": "adding", "length": 200}, roa) == 5000
+
+
+def test_of_a_learned_rho_the_paper_says_nothing():
+    model = {"name": "roa-rnn", "hidden_size": 256, "rho": 0.5, "filter": "qr"}
+    assert claim_for({"name": "psmnist"}, model) is not None
+    assert claim_for({"name": "psmnist"}, model | {"learn_rho": 0.04}) is None
+
+
+@pytest.mark.slow
+def test_a_linear_softmax_on_the_pixels_scores_what_is_drawn():
+    images, labels, test_images, test_labels = load_mnist()
+    inputs, test_inputs = (x.reshape(-1, 784) / 255 for x in (images, test_images))
+    readout = torch.nn.Linear(784, 10)
+    for parameter in readout.parameters():
+        torch.nn.init.zeros_(parameter)
+    descent = torch.optim.LBFGS(
+        readout.parameters(), max_iter=20, history_size=10, line_search_fn="strong_wolfe"
+    )
+
+    def loss():
+        descent.zero_grad()
+        value = torch.nn.functional.cross_entropy(readout(inputs), labels.long())
+        value.backward()
+        return value
+
+    best = 0.0
+    for _ in range(10):
+        descent.step(loss)
+        right = readout(test_inputs).argmax(dim=1) == test_labels
+        best = max(best, right.double().mean().item())
+    assert best == pytest.approx(LINEAR_SOFTMAX, abs=0.001)

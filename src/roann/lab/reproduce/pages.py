@@ -110,8 +110,7 @@ def reproduction(
         "",
         "This page is written by `roann reproduce pages` from the records in `results/`: every "
         "number that was measured, and every sentence that depends on one. Published numbers "
-        "stand beside them with their source. `roann reproduce all --scale full --jobs 2` makes "
-        "the records again from nothing; the figures are in `results/report.html`.",
+        "stand beside them with their source. The figures are in `results/report.html`.",
         "",
         "A run is *lost* if it diverged, or ended with less than a tenth of the way from guessing "
         "to perfect. *Best* is over all evaluations of a run, as papers count. All seeds are "
@@ -131,7 +130,29 @@ def reproduction(
             lines += [f"## {heading}", "", *write(book[name], book)]
     if study:
         lines += ["## The theorems, measured", "", *bounds(study)]
-    return "\n".join([*lines, *_environments(runs)]).rstrip() + "\n"
+    return "\n".join([*lines, *_RECORDS, *_environments(runs)]).rstrip() + "\n"
+
+
+_RECORDS = (
+    "## The records",
+    "",
+    "Delete `results/`, and `make results` brings it back: days on two cores, and stopped at any "
+    "time, the same command goes on.",
+    "",
+    "- `results/<figure>/<run>.jsonl`: one record per run. The first line says what was run (the "
+    "resolved config, the seed), where (machine, versions, commit) and how it ended (status, "
+    "cause, wall time, scores); the others are its evaluations, probes and a thinned training "
+    "loss, in the words of a run directory's `metrics.jsonl`.",
+    "- `results/unfinished/`: what another machine needs to go on with runs that have not ended.",
+    "- `results/bounds/bounds.jsonl`: the bounds study, one line per measured spectrum.",
+    "- `results/fig4/digit.json`: the digit of Fig. 4 and the order of its pixels.",
+    "- `results/bench/`: a record of `roann bench` for each machine, and its figure.",
+    "- `results/report.html`: every figure and table, one file that opens offline.",
+    "",
+    "`roann reproduce all` without `--scale full` is a look that takes minutes, with one seed and "
+    "shorter sequences and trainings. It writes to `runs/quick/` and touches nothing here.",
+    "",
+)
 
 
 def _verdict_table(judged: Sequence[Verdict]) -> list[str]:
