@@ -199,6 +199,26 @@ def test_labels_say_as_little_as_tells_systems_apart(tmp_path: Path):
     ]
 
 
+def test_a_size_that_differs_is_told_and_numbers_are_in_order(tmp_path: Path):
+    for k, (layers, lr) in enumerate(((50, 30.0), (50, 4.0), (900, 10000.0), (900, 3000.0))):
+        model = {"name": "roa-fnn", "layers": layers}
+        evals = [{"step": 1, "mse": 0.5}]
+        write_run(
+            tmp_path / f"{k}",
+            task={"name": "double-moon"},
+            model=model,
+            evals=evals,
+            train={"lr": lr},
+        )
+    (section,) = sections_of(load_runs([tmp_path]))
+    assert [arm.label for arm in section.arms] == [
+        "roa-fnn, L = 50, lr = 4",
+        "roa-fnn, L = 50, lr = 30",
+        "roa-fnn, L = 900, lr = 3000",
+        "roa-fnn, L = 900, lr = 10000",
+    ]
+
+
 def test_the_papers_lengths_are_those_it_prints():
     roa = {"name": "roa-rnn"}
     assert trained_for({"name": "copying", "lag": 400}, roa) == 4000

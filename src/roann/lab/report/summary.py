@@ -25,6 +25,7 @@ _IDLE = {
 }  # fmt: skip
 _LETTERS = {"hidden_size": "N", "rho": "ρ", "lag": "L", "length": "T", "layers": "L"}
 _WORDS = {"filter", "optimizer", "nonlinearity"}
+_SIZES = {"hidden_size", "layers"}  # of two networks the reader wants to know the larger
 _TASK_ORDER = ("double-moon", "copying", "adding", "psmnist", "smnist")
 _TASK_TITLES = {
     "double-moon": "Double moon",
@@ -242,13 +243,13 @@ def _labels(groups: Sequence[list[Run]]) -> list[str]:
 
 
 def _telling(tables: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The keys that tell these tables apart: as few as do, those that come last left out first."""
+    """The keys that tell these tables apart: sizes, and as few more as do, from the first on."""
     keys = [
         key
         for key in dict.fromkeys(key for table in tables for key in table)
         if len({repr(table.get(key)) for table in tables}) > 1
     ]
-    for key in reversed(keys):
+    for key in [key for key in reversed(keys) if key not in _SIZES]:
         fewer = [other for other in keys if other != key]
         if len({tuple(repr(table.get(k) or None) for k in fewer) for table in tables}) == len(
             tables
@@ -259,7 +260,7 @@ def _telling(tables: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _natural(label: str) -> list[tuple[float, str]]:
     """A sort key that puts 9 before 10, and 0.5 before 3."""
-    parts = re.split(r"(\d+(?:\.\d+)?(?:e-?\d+)?)", label)
+    parts = re.split(r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?)", label)
     return [(float(part), "") if k % 2 else (-1.0, part) for k, part in enumerate(parts)]
 
 
@@ -269,7 +270,9 @@ def _setting(key: str, value: object) -> str:
     if isinstance(value, str):
         # A filter's or an optimiser's name says what it is; other words need their key.
         return value if key in _WORDS else f"{key.replace('_', ' ')} {value}"
-    shown = f"{value:.4g}" if isinstance(value, float) else str(value)
+    shown = str(value)
+    if isinstance(value, float):
+        shown = f"{value:g}" if value.is_integer() else f"{value:.4g}"
     return f"{_LETTERS.get(key, key.replace('_', ' '))} = {shown}"
 
 
