@@ -45,3 +45,8 @@ def run(name, task, scores, status="finished", model=None, train=None, probes=()
 
 def book_of(**figures):
     return {figure: arms_of(runs) for figure, runs in figures.items()}
+
+
+def probe(step, norm):
+    """What a probe saw: ‖W‖, and singular values of which one is zero."""
+    return {"step": step, "norm_W": norm, "sigma": [1.0, None]}

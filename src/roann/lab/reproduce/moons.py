@@ -89,7 +89,7 @@ def _twins(search: Arms, used: Arms) -> list[str]:
 
 
 def _units(r: Reading) -> str:
-    return str(r.run.env.get("native_kernel", r.run.env.get("native kernel", "unknown")))
+    return str(r.run.env.get("native_kernel", "unknown"))
 
 
 def _lr(arm: Arm) -> float:
