@@ -98,8 +98,20 @@ def test_the_page_has_a_chapter_for_what_was_run_and_the_cost():
     runs["fig3"][0].config["train"]["threads"] = 2
     text = reproduction(runs, book, [], verdicts(book, []))
     assert "Cost: 2 runs, 30 s of one core in all (Fig. 3 30 s), so 15 s on two" in text
-    assert "- 2 runs: torch 2" in text
     assert text == reproduction(runs, book, [], verdicts(book, []))
+
+
+def test_the_page_names_every_machine_once_with_its_commits():
+    sums = [run(f"adding-200-s{k}", "adding", [0.1]) for k in range(4)]
+    for k, commit in ((0, "aaa"), (1, "bbb"), (2, "aaa")):
+        sums[k].env["commit"] = commit
+    sums[1].env["torch"] = "3"
+    text = reproduction({"fig3": sums}, {"fig3": arms_of(sums)}, [], [])
+    assert text.endswith(
+        "## Where it was run\n\n"
+        "- 3 runs: torch 2; commits aaa (2), none known (1)\n"
+        "- 1 run: torch 3; commits bbb (1)\n"
+    )
 
 
 def test_what_is_smaller_than_the_paper_is_said():

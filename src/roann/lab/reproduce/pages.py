@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +33,6 @@ _TITLES: dict[Scale, str] = {
     "full": "The paper, run again",
     "quick": "A quick look: shorter sequences, shorter trainings, one seed; not the paper's",
 }
-_UNCHANGED = ("changed", False)
 _log = logging.getLogger(__name__)
 
 
@@ -184,18 +184,18 @@ def _core_seconds(run: Run) -> float:
 
 
 def _environments(runs: Mapping[str, Sequence[Run]]) -> list[str]:
-    """Where and with what the runs were made, each environment once."""
-    counted: dict[str, int] = {}
+    """Where the runs were made, each environment once, and with which commits."""
+    counted: dict[str, Counter[str]] = {}
     for group in runs.values():
         for run in group:
-            # A tree without changes is not noted by every version: it goes without saying.
-            env = {key: value for key, value in run.env.items() if (key, value) != _UNCHANGED}
-            key = json.dumps(env, sort_keys=True)
-            counted[key] = counted.get(key, 0) + 1
+            env = dict(run.env)
+            commit = env.pop("commit", "none known")
+            counted.setdefault(json.dumps(env, sort_keys=True), Counter())[commit] += 1
     lines = ["## Where it was run", ""] if counted else []
-    for key, count in counted.items():
-        noun = "run" if count == 1 else "runs"
-        lines.append(f"- {count} {noun}: {_facts(json.loads(key))}")
+    for key, commits in counted.items():
+        noun = "run" if commits.total() == 1 else "runs"
+        named = ", ".join(f"{commit} ({count})" for commit, count in commits.items())
+        lines.append(f"- {commits.total()} {noun}: {_facts(json.loads(key))}; commits {named}")
     return lines + [
         f"- `{run.name}` went on from step {line['step']:,} with {_facts(line['to'])}"
         for group in runs.values()
