@@ -135,6 +135,9 @@ def test_adding_needs_every_seed():
     runs = [run("adding-200-s0", "adding", [0.1, 0.009]), run("adding-200-s1", "adding", [0.1])]
     assert word(book_of(fig3=runs[:1]), "T = 200:") == "reproduced"
     assert word(book_of(fig3=runs), "T = 200:") == "in part"
+    runs.append(run("adding-200-s2", "adding", [0.1], status="unfinished"))
+    found = verdict(book_of(fig3=runs), "T = 200:")
+    assert (found.ours, found.word) == ("steps to MSE < 0.01: 200, never, not yet", "unfinished")
 
 
 def test_the_deep_plain_network_must_fail():

@@ -45,6 +45,13 @@ def _share(good: int, of: int) -> str:
     return "reproduced" if good == of else "in part" if good else "not reproduced"
 
 
+def _when(arm: Arm, steps: Sequence[int | None]) -> str:
+    """The step of each seed, in words; a run that has not ended may still get there."""
+    nowhere = ["not yet" if going_on([r]) else "never" for r in arm]
+    pairs = zip(steps, nowhere, strict=True)
+    return ", ".join(word if step is None else f"{step:,}" for step, word in pairs)
+
+
 def _as_far(word: str, arm: Arm) -> str:
     """The verdict, and that fewer steps were seen than the paper has."""
     r = arm[0]
@@ -148,10 +155,9 @@ def _kept(r: Reading) -> tuple[int, int]:
 def long_copying(roa: Arm) -> Found:
     """Less than the trivial cross-entropy, early: settled as soon as it is so."""
     below = [r.first("cross_entropy", r.trivial["cross_entropy"], "lower") for r in roa]
-    when = ", ".join("never" if step is None else f"at step {step:,}" for step in below)
     steps = max(r.run.steps for r in roa)
-    ours = f"below it: {when}; best recall {shown('accuracy', best_of(roa, 'best'))} in "
-    ours += f"{steps:,} steps"
+    recall = shown("accuracy", best_of(roa, "best"))
+    ours = f"steps to below it: {_when(roa, below)}; best recall {recall} in {steps:,} steps"
     if any(step is not None and step <= 500 for step in below):
         return ours, "reproduced"
     return ours, UNFINISHED if going_on(roa) and steps < 500 else "not reproduced"
@@ -204,8 +210,7 @@ def adding(roa: Arm) -> Found:
     """Solved in time."""
     steps = [r.first("mse", SUMMED, "lower") for r in roa]
     good = sum(step is not None and step <= 5000 for step in steps)
-    when = ", ".join("never" if step is None else f"{step:,}" for step in steps)
-    return f"steps to MSE < {SUMMED}: {when}", _share(good, len(steps))
+    return f"steps to MSE < {SUMMED}: {_when(roa, steps)}", _share(good, len(steps))
 
 
 def psmnist(published: float, roa: Arm) -> Found:
