@@ -146,9 +146,19 @@ def test_a_pair_that_the_random_filter_loses_is_shown_with_every_filter():
 def test_ours_stand_in_the_papers_table_by_accuracy():
     runs = [run("psmnist-178-s0", "psmnist", [0.9] * 19 + [0.971])]
     lines = chapters.psmnist(arms_of(runs), {})
-    ours = lines.index("| roaRNN | 1,234 | 97.10 % | here, 20 epochs |")
+    ours = lines.index("| roaRNN | 1,234 | 97.10 % | here, after epoch 20 |")
     assert lines[ours - 1].startswith("| res-IndRNN | not given | 97.02 %")
     assert lines[ours + 1].startswith("| LMU | ≈102k | 97.15 %")
+
+
+def test_an_epoch_under_way_is_not_counted():
+    digits = run("psmnist-512-s0", "psmnist", [0.94], status="unfinished")
+    digits.records.append({"kind": "train", "step": 190, "epoch": 1.9, "seconds": 2.0, "loss": 0.1})
+    text = "\n".join(chapters.psmnist(arms_of([digits]), {}))
+    assert "`psmnist-512-s0` was stopped after epoch 1 of 20;" in text
+    assert "here, after epoch 1 |" in text
+    text = "\n".join(chapters.departures(book_of(table1=[digits])))
+    assert "| `psmnist-512` | 1 of 5 | 1 of 20 epochs |" in text
 
 
 def test_the_grid_names_all_that_end_as_well_as_the_best():

@@ -97,7 +97,7 @@ def psmnist(arms: Arms, book: Book) -> list[str]:
             rows.append(
                 [
                     f"`{name}` seed {r.run.seed}",
-                    f"{r.epochs:.0f}",
+                    f"{r.epochs}",
                     *(shown("accuracy", r.after(epoch)) for epoch in _TELLING),
                     shown("accuracy", r.score("best")),
                     shown("accuracy", r.score("final")),
@@ -125,7 +125,7 @@ def psmnist(arms: Arms, book: Book) -> list[str]:
             whole = r.run.config["train"]["length"]
             if r.epochs < whole:
                 lines += [
-                    f"`{r.run.name}` was stopped after {r.epochs:.0f} of {whole} epochs; the "
+                    f"`{r.run.name}` was stopped after epoch {r.epochs} of {whole}; the "
                     "command that makes it goes on from what is kept in `results/unfinished/`.",
                     "",
                 ]
@@ -140,7 +140,7 @@ def _published_table(arms: Arms) -> list[str]:
         if _published(arm[0]) is not None and best is not None:
             epochs = max(r.epochs for r in arm)
             weights = f"{arm[0].run.facts['parameters']:,}"
-            rows.append((best, "roaRNN", weights, f"here, {epochs:.0f} epochs"))
+            rows.append((best, "roaRNN", weights, f"here, after epoch {epochs}"))
     return [
         "The paper's table with ours in it, by best test accuracy:",
         "",
@@ -299,10 +299,10 @@ def _best_rho(grid: Mapping[float, Arm], scored: Mapping[float, float], paper: f
     return f"{words} The order is that after {steps:,} steps on a short task."
 
 
-def _trained_so_far(r: Reading) -> float:
+def _trained_so_far(r: Reading) -> int:
     plan = r.run.config["train"]
     if r.run.status == "diverged":
-        return float(plan["length"])
+        return int(plan["length"])
     return r.epochs if plan["unit"] == "epoch" else r.run.steps
 
 
@@ -317,9 +317,9 @@ def departures(book: Book) -> list[str]:
             done = min(_trained_so_far(r) for r in arm)
             short = paper is not None and done < paper
             if len(arm) < TRIALS or short:
-                words = f"{done:,.0f} of {paper:,} {plan['unit']}s" if short else "as there"
+                words = f"{done:,} of {paper:,} {plan['unit']}s" if short else "as there"
                 if paper is None and figure != "fig1":
-                    words = f"{done:,.0f} {plan['unit']}s; the paper's number is not printed"
+                    words = f"{done:,} {plan['unit']}s; the paper's number is not printed"
                 rows.append([f"`{name}`", f"{len(arm)} of {TRIALS}", words])
     lines = [
         "Fewer seeds or steps than in the paper, for the cost of it:",

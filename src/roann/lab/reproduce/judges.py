@@ -217,7 +217,7 @@ def psmnist(published: float, roa: Arm) -> Found:
     """The paper's accuracy, by the best seed."""
     best = best_of(roa, "best")
     epochs = max(r.epochs for r in roa)
-    ours = f"{shown('accuracy', best)} best of {len(roa)} after {epochs:.0f} epochs"
+    ours = f"{shown('accuracy', best)} best of {len(roa)} after epoch {epochs}"
     if len(roa) > 1:
         ours += f", median {shown('accuracy', median_of(roa, 'best'))}"
     reached = best is not None and best >= published - CLOSE

@@ -139,9 +139,9 @@ class Reading:
         return found
 
     @property
-    def epochs(self) -> float:
-        """Passes over the data so far."""
-        return max((float(line.get("epoch") or 0) for line in self.run.records), default=0.0)
+    def epochs(self) -> int:
+        """Whole passes over the data so far: one under way has not been evaluated."""
+        return max((int(line.get("epoch") or 0) for line in self.run.records), default=0)
 
     def after(self, epoch: int) -> float | None:
         """The primary score of the set shown after so many passes."""
