@@ -302,6 +302,7 @@ def test_it_can_be_turned_off():
 def test_ctrl_c_is_honoured_in_a_long_call():
     """A scan of some minutes is given up soon after the signal."""
     code = (
+        "import signal\n"
         "import torch\n"
         "from roann.kernels import native\n"
         "from roann.kernels.activations import ACTIVATIONS\n"
@@ -310,6 +311,8 @@ def test_ctrl_c_is_honoured_in_a_long_call():
         "one = torch.eye(2048)\n"
         "p = Problem(torch.zeros(4, 2048), None, one, None, None, Dense(one), torch.zeros(()),\n"
         "            ACTIVATIONS['tanh'], 50_000)\n"
+        # A shell starts what it puts in the background with this signal ignored.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "print('ready', flush=True)\n"
         "try:\n"
         "    native.forward(p, False)\n"
