@@ -59,6 +59,15 @@ def test_the_pool_is_bounded_and_can_be_released(monkeypatch):
     assert workspace.idle_bytes() == 0
 
 
+@pytest.mark.parametrize(
+    ("memory", "limit"), [(2 << 30, 1 << 30), (24 << 30, 3 << 30), (512 << 30, 4 << 30)]
+)
+def test_the_bound_grows_with_the_machine_within_bounds(monkeypatch, memory, limit):
+    sizes = {"SC_PHYS_PAGES": memory >> 12, "SC_PAGE_SIZE": 1 << 12}
+    monkeypatch.setattr(workspace.os, "sysconf", sizes.__getitem__)
+    assert workspace.idle_limit() == limit
+
+
 def test_small_tensors_are_left_to_torch():
     del_me = workspace.empty((10, 10), torch.float64)
     assert del_me.shape == (10, 10)

@@ -3,12 +3,14 @@
 A training step fills the same few (T, B, N) arrays over and over. `empty` hands them out as
 ordinary tensors over anonymous memory maps; when the last tensor over a map dies, the map goes back
 to a pool instead of to the operating system. The pool is bounded by `LIMIT`; `release` empties it.
+A bound below what one step uses costs the faults again, step after step: see `idle_limit`.
 """
 
 from __future__ import annotations
 
 import ctypes
 import mmap
+import os
 import threading
 import weakref
 from collections import deque
@@ -16,7 +18,19 @@ from collections import deque
 import torch
 from torch import Tensor
 
-LIMIT = 1 << 30  # bytes kept idle, at most
+
+def idle_limit() -> int:
+    """An eighth of the machine's memory, but 1 GiB at least and 4 GiB at most.
+
+    The (T, B, N) arrays of 10,000 steps of a batch are a gigabyte each, and a step has several.
+    """
+    if not hasattr(os, "sysconf"):
+        return 1 << 30
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return min(max(1 << 30, memory // 8), 1 << 32)
+
+
+LIMIT = idle_limit()  # bytes kept idle, at most
 SMALLEST = 1 << 20  # below this, torch's own allocator is as good
 _HUGE = 1 << 21
 
