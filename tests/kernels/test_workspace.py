@@ -68,6 +68,12 @@ def test_the_bound_grows_with_the_machine_within_bounds(monkeypatch, memory, lim
     assert workspace.idle_limit() == limit
 
 
+def test_a_system_that_does_not_tell_its_memory_gets_the_least_bound(monkeypatch):
+    monkeypatch.setattr(workspace.os, "sysconf_names", {})
+    assert workspace.machine_memory() is None
+    assert workspace.idle_limit() == 1 << 30
+
+
 def test_small_tensors_are_left_to_torch():
     del_me = workspace.empty((10, 10), torch.float64)
     assert del_me.shape == (10, 10)

@@ -11,7 +11,7 @@ import torch
 
 from roann import __version__
 from roann.info import source
-from roann.kernels import native
+from roann.kernels import native, workspace
 
 GUESTS = ("jax", "torchrecurrent")
 
@@ -42,7 +42,7 @@ def describe() -> dict[str, Any]:
     return {
         "cpu": _cpu(),
         "cores": cores(),
-        "memory_bytes": _memory(),
+        "memory_bytes": workspace.machine_memory(),
         "machine": platform.machine(),
         "system": platform.system(),
         "python": platform.python_version(),
@@ -75,10 +75,3 @@ def _cpu() -> str:
     except OSError:  # not Linux: Python's word must do
         return platform.processor() or "unknown"
     return platform.processor() or "unknown"
-
-
-def _memory() -> int | None:
-    names = getattr(os, "sysconf_names", {})
-    if "SC_PHYS_PAGES" not in names:
-        return None
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

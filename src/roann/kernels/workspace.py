@@ -19,15 +19,19 @@ import torch
 from torch import Tensor
 
 
+def machine_memory() -> int | None:
+    """Bytes of memory the machine has; None where the system does not tell."""
+    if "SC_PHYS_PAGES" not in getattr(os, "sysconf_names", {}):
+        return None
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
 def idle_limit() -> int:
     """An eighth of the machine's memory, but 1 GiB at least and 4 GiB at most.
 
     The (T, B, N) arrays of 10,000 steps of a batch are a gigabyte each, and a step has several.
     """
-    if not hasattr(os, "sysconf"):
-        return 1 << 30
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return min(max(1 << 30, memory // 8), 1 << 32)
+    return min(max(1 << 30, (machine_memory() or 0) // 8), 1 << 32)
 
 
 LIMIT = idle_limit()  # bytes kept idle, at most
