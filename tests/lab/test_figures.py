@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -174,7 +175,7 @@ def test_singular_values_draw_every_value_inside_its_interval():
     assert axes.get_yscale() == "linear"
     band = axes.collections[0].get_paths()[0].vertices
     assert {(10.0, -1.0), (10.0, 0.5), (100.0, -1.2), (100.0, 0.6)} <= set(map(tuple, band))
-    assert "roa-fnn: interval of the theorem" in legend_texts(figure)
+    assert "roa-fnn: interval" in legend_texts(figure)
 
 
 def test_a_vacuous_interval_is_outlined_and_not_filled():
@@ -182,7 +183,7 @@ def test_a_vacuous_interval_is_outlined_and_not_filled():
     figure = singular_values({"roa-rnn": [cloud]}, xlog=False, xlabel="training step")
     assert not figure.axes[0].collections
     assert figure.axes[0].get_yscale() == "symlog"
-    assert "roa-rnn: interval, vacuous or open below" in legend_texts(figure)
+    assert "roa-rnn: interval, outlined" in legend_texts(figure)
 
 
 def test_a_long_legend_leaves_the_axes_their_room():
@@ -362,3 +363,16 @@ def test_many_panels_stand_in_rows():
     assert [axes.get_title(loc="left") for axes in figure.axes[:8]] == [
         f"arm {k}" for k in range(8)
     ]
+
+
+@pytest.mark.parametrize("draw", [decision_surfaces, eigenvalues])
+def test_titles_of_neighbours_do_not_meet(draw):
+    long = [f"roa-fnn, L = 50000, permutation, adam {k}" for k in range(5)]
+    surface = Surface((0, 1, 0, 1), [[-1.0, 1.0], [1.0, -1.0]])
+    content = {label: surface if draw is decision_surfaces else [[1.0, 0.0]] for label in long}
+    figure = draw(content)
+    figure.draw_without_rendering()  # lays it out
+    titles = [axes.get_title(loc="left") for axes in figure.axes[:5]]
+    assert [title.replace("\n", " ") for title in titles] == long
+    boxes = [axes._left_title.get_window_extent() for axes in figure.axes[:5]]
+    assert all(left.x1 < right.x0 for left, right in pairwise(boxes))

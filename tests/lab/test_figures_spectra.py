@@ -30,7 +30,8 @@ def test_extremes_alone_are_markers(xlog: bool):
     clouds = [Cloud(10, [0.5, -2.0], extremes_only=True), Cloud(20, [0.7], extremes_only=True)]
     figure = singular_values({"urnn": clouds}, xlog=xlog)
     line = line_at(figure, "urnn, extremes only")
-    assert line.get_xydata().tolist() == [[10.0, 0.5], [10.0, -2.0], [20.0, 0.7]]
+    first, second = (10.0, 20.0) if xlog else (0.0, 1.0)
+    assert line.get_xydata().tolist() == [[first, 0.5], [first, -2.0], [second, 0.7]]
     assert line.get_linestyle() == "None"
     assert line.get_marker() not in ("None", "")
     assert legend_texts(figure) == ["urnn, extremes only"]
@@ -53,9 +54,10 @@ def test_what_is_zero_as_a_whole_is_an_arrow_at_the_foot(xlog: bool, extremes_on
     assert svg_bytes(figure)
     (axes,) = figure.axes
     (arrow,) = [line for line in axes.get_lines() if line.get_marker() == "v"]
-    assert arrow.get_xdata() == [10.0]
+    at = 10.0 if xlog else 0.0
+    assert arrow.get_xdata() == [at]
     low, high = axes.get_xlim()
-    assert low < 10 < high
+    assert low < at < high
     (text,) = legend_texts(figure)
     assert text == f"dilated-cnn{', extremes only' * extremes_only} (all are 0)"
 
@@ -63,8 +65,30 @@ def test_what_is_zero_as_a_whole_is_an_arrow_at_the_foot(xlog: bool, extremes_on
 def test_the_interval_of_a_single_cloud_has_a_width():
     figure = singular_values({"roa-rnn": [Cloud(10, [0.1], -1.0, 1.0)]}, xlog=False)
     corners = figure.axes[0].collections[0].get_paths()[0].vertices
-    assert corners[:, 0].min() < 10 < corners[:, 0].max()
+    assert corners[:, 0].min() < 0 < corners[:, 0].max()
     assert set(corners[:, 1]) == {-1.0, 1.0}
+
+
+def test_every_probed_step_has_the_same_room_whatever_lies_between():
+    steps = [0, 1, 5, 2000]
+    arms = {name: [Cloud(x, [0.1]) for x in steps] for name in ("roa-rnn", "lstm", "gru")}
+    (axes,) = singular_values(arms, xlog=False).axes
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["0", "1", "5", "2,000"]
+    ends = []
+    for name in arms:
+        xs = np.asarray(line_at(axes.figure, name).get_xdata(), dtype=float).reshape(-1, 3)[:, :2]
+        np.testing.assert_allclose(np.diff(xs, axis=0), 1.0)
+        assert (np.floor(xs + 0.5) == np.arange(4)[:, None]).all()  # in the room of its step
+        ends += xs[0].tolist()
+    assert ends == sorted(ends)  # arms stand beside each other and do not overlap
+
+
+def test_of_many_probed_steps_some_are_named():
+    clouds = [Cloud(100 * k, [0.1]) for k in range(30)]
+    (axes,) = singular_values({"lstm": clouds}, xlog=False).axes
+    names = [tick.get_text() for tick in axes.get_xticklabels()]
+    assert names == [f"{100 * k:,}" for k in range(0, 30, 3)]
+    assert axes.get_xticks().tolist() == list(range(0, 30, 3))
 
 
 def test_coordinates_have_no_digits_that_nobody_sees():

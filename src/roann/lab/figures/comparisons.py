@@ -97,15 +97,14 @@ class Panel(NamedTuple):
 @drawn
 def ablation_panels(tasks: Mapping[str, Panel]) -> Figure:
     """One panel per task, the same arms in the same colours in all (the paper's Fig. 6)."""
-    figure, grid = panels(len(tasks), width=3.9, height=3.5)
+    figure, grid = panels(tasks, width=3.9, height=3.5)
     every = list(dict.fromkeys(label for panel in tasks.values() for label in panel.arms))
     styles = looks(every)
-    for axes, (task, panel) in zip(grid, tasks.items(), strict=True):
+    for axes, panel in zip(grid, tasks.values(), strict=True):
         draw_curves(axes, panel.arms, better=panel.better, log=panel.log, styles=styles)
         score_axis(axes, panel.trivial, log=panel.log, percent=panel.percent)
         axes.set_xlabel(panel.xlabel)
         axes.set_ylabel(label_text(panel.ylabel))
-        axes.set_title(label_text(task))
     handles = [
         grid[0].plot([], [], color=look.color, linestyle=look.dash, marker=look.marker,
                      markersize=4)[0]

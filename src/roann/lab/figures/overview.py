@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, MaxNLocator
+from matplotlib.ticker import MaxNLocator
 
 from roann.lab.figures.curves import Better, Curve, draw_curves, score_axis
 from roann.lab.figures.spectra import cloud_of, draw_gradients, draw_singular_values
@@ -37,16 +37,15 @@ def overview(
         trivial: the score of a model that learnt nothing.
         percent: scores are fractions shown in percent.
     """
-    figure, (left, right) = panels(2, width=4.6, height=3.4)
+    titles = ("What is learnt", "Gradient along time, before training")
+    figure, (left, right) = panels(titles, width=4.6, height=3.4)
     draw_curves(left, arms, better=better)
     left.set_xlabel("training step")
     left.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True, steps=[1, 2, 5, 10]))
     left.set_ylabel(label_text(ylabel))
-    left.set_title("What is learnt")
     score_axis(left, trivial, log=False, percent=percent)
     legend(left)
     draw_gradients(right, gradients, times=times)
-    right.set_title("Gradient along time, before training")
     legend(right)
     return figure
 
@@ -67,18 +66,17 @@ def probed(label: str, record: Mapping[str, Any], *, deep: bool = False) -> Figu
     norms = [math.nan if n is None else float(n) for n in record.get("gradient_by_step", ())]
     if cloud is None and not norms:
         raise ValueError("record must hold singular values or gradients, got neither.")
-    figure, grid = panels((cloud is not None) + bool(norms), width=4.6, height=3.4)
+    maps = f" over {record['maps']} {'layers' if deep else 'steps'}" if "maps" in record else ""
+    titles = [f"Singular values{maps}"] * (cloud is not None)
+    titles += [f"Gradient along {'depth' if deep else 'time'}"] * bool(norms)
+    figure, grid = panels(titles, width=4.6, height=3.4)
     if cloud is not None:
         draw_singular_values(grid[0], {label: [cloud]}, xlabel="training step", xlog=False)
-        maps = f" over {record['maps']} {'layers' if deep else 'steps'}" if "maps" in record else ""
-        grid[0].set_title(f"Singular values{maps}")
-        grid[0].xaxis.set_major_locator(FixedLocator([cloud.x]))
         # Dashes reach from side to side: within the axes it would hide some.
         legend(grid[0], loc="upper center", bbox_to_anchor=(0.5, -0.18), frameon=False)
     if norms:
         times = {label: record["gradient_at"]}
         xlabel = "layer" if deep else "time step t"
         draw_gradients(grid[-1], {label: norms}, times=times, xlabel=xlabel)
-        grid[-1].set_title(f"Gradient along {'depth' if deep else 'time'}")
         legend(grid[-1])
     return figure

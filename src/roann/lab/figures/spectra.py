@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
@@ -34,6 +33,7 @@ _WIDE = 30.0
 """|ln σ| beyond this needs a symmetric logarithmic axis to show the roa networks at all."""
 _FEW_ARMS = 3  # whose intervals have a line each in the legend
 _MANY_DOTS = 2000
+_MOST_STEPS = 12  # that have a label on the axis
 
 
 class Cloud(NamedTuple):
@@ -88,6 +88,8 @@ def singular_values(
     The interval is filled where it says something, and only outlined where it is vacuous. Around
     ln σ = 0, where gradients neither vanish nor explode, the axis is linear; if any value is far
     away it is logarithmic beyond ±1. Where only the extremes were measured they are markers.
+    Unless the other axis is logarithmic, every place on it has the same room: a training is probed
+    often at first and rarely later.
     """
     figure, axes = one_axes()
     draw_singular_values(axes, arms, xlabel=xlabel, xlog=xlog)
@@ -103,14 +105,15 @@ def draw_singular_values(
     """Draw the clouds of `singular_values` into axes."""
     axes.axhline(0.0, color=INK, linewidth=0.9, zorder=1)
     styles = looks(arms)
-    every = sorted({cloud.x for clouds in arms.values() for cloud in clouds})
-    step = min((b - a for a, b in pairwise(every)), default=1.0)
+    if not xlog:
+        arms = _evenly(axes, arms)
+    pitch = None if xlog else min(0.4, 0.8 / max(1, len(arms)))
     for place, (label, clouds) in enumerate(arms.items()):
         aside = place - (len(arms) - 1) / 2
         ordered = sorted(clouds, key=lambda cloud: cloud.x)
         # Of many arms an interval has its arm's colour, but not a line in the legend for each.
         owner = f"{label_text(label)}: " if len(arms) <= _FEW_ARMS else ""
-        span = partial(_span, step=None if xlog else step, aside=aside)
+        span = partial(_span, pitch=pitch, aside=aside)
         _draw_interval(axes, owner, ordered, styles[label], span)
         _draw_clouds(axes, label, ordered, styles[label], span)
     if xlog:
@@ -132,17 +135,30 @@ def _heights(cloud: Cloud) -> list[float]:
     return _finite(cloud) + ends
 
 
-def _span(x: float, step: float | None, aside: float) -> tuple[float, float, float]:
+def _evenly(axes: Axes, arms: Mapping[str, Sequence[Cloud]]) -> dict[str, list[Cloud]]:
+    """The clouds at 0, 1, 2, … in order, on an axis that says where they were."""
+    every = sorted({cloud.x for clouds in arms.values() for cloud in clouds})
+    places = {x: place for place, x in enumerate(every)}
+    some = every[:: math.ceil(len(every) / _MOST_STEPS)] if every else []
+    axes.set_xticks([places[x] for x in some], [f"{x:,g}" for x in some])
+    axes.set_xlim(-0.5, max(len(every), 1) - 0.5)
+    return {
+        label: [cloud._replace(x=places[cloud.x]) for cloud in clouds]
+        for label, clouds in arms.items()
+    }
+
+
+def _span(x: float, pitch: float | None, aside: float) -> tuple[float, float, float]:
     """Where the dashes of a cloud at `x` begin, have their middle and end.
 
-    Arms stand beside each other, `aside` places from the middle; `step` is the distance of two
-    clouds on a linear axis, None on a logarithmic one.
+    Arms stand beside each other, `aside` places from the middle; `pitch` is the distance of two
+    of them on a linear axis, None on a logarithmic one.
     """
-    if step is None:
+    if pitch is None:
         center = x * 1.14**aside
         return center / 1.06, center, center * 1.06
-    center = x + 0.16 * step * aside
-    return center - 0.07 * step, center, center + 0.07 * step
+    center = x + pitch * aside
+    return center - 0.44 * pitch, center, center + 0.44 * pitch
 
 
 def _draw_interval(axes: Axes, owner: str, clouds: Sequence[Cloud], look: Look, span: Span) -> None:
@@ -161,14 +177,14 @@ def _draw_interval(axes: Axes, owner: str, clouds: Sequence[Cloud], look: Look, 
     if any(firm):
         axes.fill_between(
             xs, lower, upper, where=firm, color=look.color, alpha=0.16, linewidth=0,
-            label=f"{owner}interval of the theorem",
+            label=f"{owner}interval",
         )  # fmt: skip
     for ends in (lower, upper):
         axes.plot(xs, ends, color=look.color, linewidth=0.9, linestyle=(0, (3, 2)), marker="_")
     if not all(firm):
         axes.plot(
             [], [], color=look.color, linewidth=0.9, linestyle=(0, (3, 2)),
-            label=f"{owner}interval, vacuous or open below",
+            label=f"{owner}interval, outlined",
         )  # fmt: skip
 
 
@@ -226,7 +242,7 @@ def eigenvalues(
         radii: label → 1 − α, drawn dotted where given.
         title: above all panels.
     """
-    figure, grid = panels(len(spectra), width=2.7, height=2.9)
+    figure, grid = panels(spectra, width=2.7, height=2.9)
     figure.set_dpi(200)
     # Thousands of dots as vectors would be most of a page: they go in as pixels.
     pixels = sum(map(len, spectra.values())) > _MANY_DOTS
@@ -249,7 +265,6 @@ def eigenvalues(
         spacing = 1.0 if reach < 4 else max(1.0, 10.0 ** math.floor(math.log10(reach)))
         axes.xaxis.set_major_locator(MultipleLocator(spacing))
         axes.yaxis.set_major_locator(MultipleLocator(spacing))
-        axes.set_title(label_text(label))
         axes.set_xlabel("Re λ")
     if grid:
         grid[0].set_ylabel("Im λ")

@@ -15,8 +15,9 @@ from __future__ import annotations
 import io
 import math
 import re
+import textwrap
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
@@ -74,6 +75,7 @@ _MOST_PANELS = 5  # beside each other
 _MOST_INSIDE = 6  # lines of a legend within the axes
 _HALF_LINE = 26  # characters of a label that leave room for another beside it
 _LINE = 0.2  # inches of a line of a legend
+_LETTERS = 10  # of a title on an inch, axis labels beside it allowed for
 _CYCLE = ("vermillion", "blue", "green", "purple", "orange", "sky", "black")
 _RESERVED = {
     "roa-rnn": "vermillion",
@@ -161,15 +163,22 @@ def one_axes(width: float = 4.8, height: float = 3.2) -> tuple[Figure, Axes]:
     return figure, figure.add_subplot()
 
 
-def panels(count: int, width: float = 3.4, height: float = 3.0) -> tuple[Figure, list[Axes]]:
-    """A row of axes, each `width` by `height` inches; of many, several rows about equally long."""
-    rows = max(1, math.ceil(count / _MOST_PANELS))
-    columns = max(1, math.ceil(count / rows))
+def panels(
+    titles: Collection[str], width: float = 3.4, height: float = 3.0
+) -> tuple[Figure, list[Axes]]:
+    """A row of axes, each `width` by `height` inches; of many, several rows about equally long.
+
+    A title has as many lines as keep it off its neighbour's.
+    """
+    rows = max(1, math.ceil(len(titles) / _MOST_PANELS))
+    columns = max(1, math.ceil(len(titles) / rows))
     figure = Figure(figsize=(columns * width, rows * height), layout="constrained")
     grid = list(figure.subplots(rows, columns, squeeze=False).flat)
-    for empty in grid[count:]:
+    for empty in grid[len(titles) :]:
         empty.remove()
-    return figure, grid[:count]
+    for axes, title in zip(grid, titles, strict=False):
+        axes.set_title(textwrap.fill(label_text(title), int(_LETTERS * width)))
+    return figure, grid[: len(titles)]
 
 
 def looks(labels: Iterable[str]) -> dict[str, Look]:

@@ -36,10 +36,10 @@ class Surface(NamedTuple):
 @drawn
 def decision_surfaces(surfaces: Mapping[str, Surface], *, title: str | None = None) -> Figure:
     """Answers between −1 and 1 as colour, the boundary (answer 0) as a line, the points as dots."""
-    figure, grid = panels(len(surfaces), width=4.8 if len(surfaces) == 1 else 3.5, height=3.0)
+    figure, grid = panels(surfaces, width=4.8 if len(surfaces) == 1 else 3.5, height=3.0)
     figure.set_dpi(200)
     image = None
-    for axes, (label, surface) in zip(grid, surfaces.items(), strict=True):
+    for axes, surface in zip(grid, surfaces.values(), strict=True):
         values = np.asarray(surface.values, dtype=float)
         image = axes.imshow(
             values, extent=surface.extent, origin="lower", cmap=_MOONS, vmin=-1, vmax=1,
@@ -59,7 +59,6 @@ def decision_surfaces(surfaces: Mapping[str, Surface], *, title: str | None = No
             )  # fmt: skip
         axes.grid(False)
         axes.set(xlim=surface.extent[:2], ylim=surface.extent[2:])
-        axes.set_title(label_text(label))
         axes.set_xlabel("x₁")
     if grid:
         grid[0].set_ylabel("x₂")
