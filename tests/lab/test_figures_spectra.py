@@ -9,7 +9,13 @@ import numpy as np
 import pytest
 from test_figures import legend_texts, line_at
 
-from roann.lab.figures import Cloud, cloud_of, singular_values, svg_bytes
+from roann.lab.figures import (
+    Cloud,
+    cloud_of,
+    singular_values,
+    spectra_side_by_side,
+    svg_bytes,
+)
 
 
 def test_a_cloud_is_what_a_probe_saw():
@@ -96,3 +102,23 @@ def test_coordinates_have_no_digits_that_nobody_sees():
     paths = re.findall(r' d="([^"]+)"', svg)
     assert paths
     assert not re.search(r"\.\d{3}", " ".join(paths))
+
+
+def test_spectra_of_many_arms_stand_in_rooms_named_for_them():
+    clouds = [Cloud(9, [0.2]), Cloud(0, [0.1], -1.0, 1.0), Cloud(5, [0.3])]
+    arms = {"roa-rnn": clouds, "lstm": clouds[1:2], "gru": [Cloud(4, [0.4]), Cloud(3, [0.5])]}
+    figure = spectra_side_by_side(arms)
+    (axes,) = figure.axes
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == list(arms)
+    assert axes.get_xticks().tolist() == [0, 1, 2]
+    dashes = {
+        side: np.asarray(line_at(figure, side).get_xydata(), dtype=float).reshape(-1, 3, 2)[:, :2]
+        for side in ("first probe", "last probe")
+    }
+    assert dashes["first probe"][:, 0, 1].tolist() == [0.1, 0.1, 0.5]
+    assert dashes["last probe"][:, 0, 1].tolist() == [0.2, 0.4]
+    assert np.round(dashes["first probe"][..., 0]).tolist() == [[0, 0], [1, 1], [2, 2]]
+    assert np.round(dashes["last probe"][..., 0]).tolist() == [[0, 0], [2, 2]]
+    # The intervals of two networks are not joined.
+    assert [len(path.get_paths()) for path in axes.collections] == [1, 1]
+    assert "first probe: interval" in legend_texts(figure)

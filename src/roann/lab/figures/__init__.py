@@ -28,6 +28,7 @@ from roann.lab.figures.spectra import (
     eigenvalues,
     gradient_along_time,
     singular_values,
+    spectra_side_by_side,
 )
 from roann.lab.figures.style import SUFFIXES, SUFFIXES_TEXT, looks, save, svg_bytes
 from roann.lab.figures.surfaces import Surface, decision_surfaces, digit_sequence
@@ -64,6 +65,7 @@ __all__ = [
     "save",
     "score_against_rho",
     "singular_values",
+    "spectra_side_by_side",
     "svg_bytes",
     "thinned",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -34,6 +35,7 @@ _WIDE = 30.0
 _FEW_ARMS = 3  # whose intervals have a line each in the legend
 _MANY_DOTS = 2000
 _MOST_STEPS = 12  # that have a label on the axis
+_NAME = 20  # letters of a name on a line, where names stand upright
 
 
 class Cloud(NamedTuple):
@@ -99,10 +101,28 @@ def singular_values(
     return figure
 
 
+@drawn
+def spectra_side_by_side(arms: Mapping[str, Sequence[Cloud]]) -> Figure:
+    """The first and the last cloud of each of many arms, in a room of its own, named below it."""
+    sides: dict[str, list[Cloud]] = {"first probe": [], "last probe": []}
+    for place, clouds in enumerate(arms.values()):
+        ordered = sorted(clouds, key=lambda cloud: cloud.x)
+        for side, cloud in zip(sides.values(), ordered[:1] + ordered[1:][-1:], strict=False):
+            side.append(cloud._replace(x=place))
+    figure, axes = one_axes(width=max(8.4, 1.2 + 0.3 * len(arms)), height=4.2)
+    draw_singular_values(
+        axes, {name: side for name, side in sides.items() if side}, xlabel="", xlog=False, one=False
+    )
+    names = [textwrap.fill(label_text(label), _NAME) for label in arms]
+    axes.set_xticks(range(len(arms)), names, rotation=90)
+    legend_below(axes)
+    return figure
+
+
 def draw_singular_values(
-    axes: Axes, arms: Mapping[str, Sequence[Cloud]], *, xlabel: str, xlog: bool
+    axes: Axes, arms: Mapping[str, Sequence[Cloud]], *, xlabel: str, xlog: bool, one: bool = True
 ) -> None:
-    """Draw the clouds of `singular_values` into axes."""
+    """Draw the clouds of `singular_values` into axes; those of an arm are of `one` network."""
     axes.axhline(0.0, color=INK, linewidth=0.9, zorder=1)
     styles = looks(arms)
     if not xlog:
@@ -114,7 +134,8 @@ def draw_singular_values(
         # Of many arms an interval has its arm's colour, but not a line in the legend for each.
         owner = f"{label_text(label)}: " if len(arms) <= _FEW_ARMS else ""
         span = partial(_span, pitch=pitch, aside=aside)
-        _draw_interval(axes, owner, ordered, styles[label], span)
+        for joined in [ordered] if one else [[cloud] for cloud in ordered]:
+            _draw_interval(axes, owner, joined, styles[label], span)
         _draw_clouds(axes, label, ordered, styles[label], span)
     if xlog:
         log_axis(axes, "x")

@@ -25,6 +25,7 @@ from roann.lab.figures import (
     psmnist_accuracy,
     score_against_rho,
     singular_values,
+    spectra_side_by_side,
     thinned,
 )
 from roann.lab.models import MODELS
@@ -40,6 +41,7 @@ _SCORE_NAMES = {
     "recall_accuracy": "recall accuracy",
 }
 _LISTED = 4  # values that a caption lists one by one
+_MOST_OVER_TIME = 7  # arms whose spectra are told apart at every probe
 _RHO_GRID = 4
 """So many values of ρ in arms that are otherwise equal make a grid, drawn against ρ."""
 
@@ -253,10 +255,14 @@ def _clouds(section: Section, arms: Sequence[Arm]) -> Exhibit | None:
         )
     if any(all(s == -math.inf for s in cloud.log_sigma) for cloud in every):
         words.append("An arrow at the foot: all are exactly 0.")
+    many = len(drawn) > _MOST_OVER_TIME
     return Exhibit(
         f"{section.title}: singular values",
         " ".join(filter(None, words)),
-        singular_values(drawn, xlabel="training step", xlog=False),
+        spectra_side_by_side(drawn)
+        if many
+        else singular_values(drawn, xlabel="training step", xlog=False),
+        wide=many,
     )
 
 
