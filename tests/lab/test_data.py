@@ -167,6 +167,16 @@ def test_fetching_from_a_directory_stores_verified_raw_files_once(tiny, empty_ho
     assert {path: path.stat().st_mtime_ns for path in dest.iterdir()} == stamps
 
 
+def test_files_are_fetched_to_where_they_will_be_looked_for(tiny, empty_home, monkeypatch):
+    source, here = write(empty_home / "source"), write(empty_home / "here", packed=True)
+    monkeypatch.setenv("ROANN_DATA", str(here))
+    before = {path: path.stat().st_mtime_ns for path in here.iterdir()}
+    assert data.fetch_mnist(source="mirrors") == here  # nothing is missing, nothing is fetched
+    assert {path: path.stat().st_mtime_ns for path in here.iterdir()} == before
+    monkeypatch.setenv("ROANN_DATA", str(empty_home / "new"))
+    assert data.fetch_mnist(source=source) == empty_home / "new" == data.find_mnist()
+
+
 def test_a_damaged_file_in_the_cache_is_replaced_and_the_sound_ones_kept(tiny, tmp_path):
     source, dest = write(tmp_path / "source"), write(tmp_path / "dest")
     (dest / FILES[2].name).write_bytes(b"rubbish")

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -79,11 +80,11 @@ def test_a_figure_from_nothing_and_again_and_without_its_runs(place, capsys):
     assert reproduce("rho") == 0
     assert files_of("results") == made
 
-    # Pages need the records alone.
+    # Pages need the records alone, and are those of the full scale.
     shutil.rmtree("runs")
     Path("docs/reproduction.md").unlink()
     Path("results/report.html").unlink()
-    assert reproduce("pages") == 0
+    assert main(["reproduce", "pages"]) == 0
     assert files_of("results") == made
     assert Path("docs/reproduction.md").read_bytes() == page
     assert Path("README.md").read_text() == readme
@@ -101,12 +102,20 @@ def test_quick_leaves_the_committed_places_alone(place):
     tiny = {"train": {"length": 1, "eval_every": 1}, "sweep": {'"model.rho"': [0.5]}}
     write_experiments({name: TINY[name] | tiny for name in TINY})
     before = Path("README.md").read_bytes()
-    assert main(["reproduce", "rho", "pages", "--only", "rho-adding"]) == 0
+    assert main(["reproduce", "rho", "--only", "rho-adding"]) == 0
     assert {path.name for path in Path("runs").iterdir()} == {"quick"}
     assert "A quick look" in Path("runs/quick/results/report.html").read_text()
     assert not Path("results").exists()
     assert not Path("docs").exists()
     assert Path("README.md").read_bytes() == before
+
+
+def test_what_would_do_nothing_is_said(place, capsys):
+    assert main(["reproduce", "rho", "pages"]) == 2
+    assert "leave out `pages`, or say --scale full" in capsys.readouterr().err
+    assert reproduce("rho", "--only", "rho-addig", "--dry-run") == 2
+    assert "--only rho-addig matches no run of rho" in capsys.readouterr().err
+    assert not Path("runs").exists()
 
 
 def test_a_dry_run_lists_and_does_nothing(place, capsys):
@@ -298,6 +307,26 @@ def test_a_record_says_what_its_run_said(tmp_path):
     before = path.stat().st_mtime_ns
     collect(folder, tmp_path / "results")
     assert path.stat().st_mtime_ns == before
+
+
+def test_a_record_names_every_commit_its_run_was_made_with(tmp_path, monkeypatch):
+    for commit in ("aaa", "bbb", "bbb", None, "aaa with changes"):
+        now = {} if commit is None else {"commit": commit}
+        monkeypatch.setattr(sys.modules[note_source.__module__], "source", lambda now=now: now)
+        note_source(tmp_path)
+    text = json.loads((tmp_path / "source.json").read_bytes())
+    assert text == {"commit": "aaa, then bbb, then aaa with changes"}
+
+
+def test_what_was_kept_of_another_config_is_not_taken_up(stopped, capsys):
+    folder, words, whole = stopped
+    assert reproduce("collect") == 0
+    shutil.rmtree("runs")
+    kept = Path("results/unfinished/rho", folder.name, "config.toml")
+    kept.write_text(kept.read_text().replace("length = 60", "length = 61"))
+    assert reproduce(*words) == 0
+    assert "is of another config; the run begins anew" in capsys.readouterr().err
+    assert untimed(load_run(folder).records) == untimed(whole)
 
 
 def test_thinning_keeps_every_evaluation_and_event():

@@ -93,8 +93,9 @@ def test_a_change_is_judged_over_the_same_seeds():
     warm = [run(f"copying-400-warmup-s{k}", "copying", [1.0, 1.0]) for k in range(2)]
     book = book_of(fig2=base, stable=warm)
     text = "\n".join(stability(book["stable"], book))
-    now = "0 of 2 seeds collapse, 0 end lost, 2 meet the goal at some time"
-    was = "1 of 2 seeds collapse, 1 end lost, 2 meet the goal at some time"
+    at = "2 meet the goal at some time (first at steps 100, 100)"
+    now = f"0 of 2 seeds collapse, 0 end lost, {at}"
+    was = f"1 of 2 seeds collapse, 1 end lost, {at}"
     assert f"- `copying-400-warmup`: {now}; without the change {was}. It helps." in text
     swapped = book_of(
         fig2=[run(f"copying-400-s{k}", "copying", [1.0, 1.0]) for k in range(2)],
@@ -102,6 +103,12 @@ def test_a_change_is_judged_over_the_same_seeds():
     )
     text = "\n".join(stability(swapped["stable"], swapped))
     assert f"- `copying-400-warmup`: {was}; without the change {now}. It harms." in text
+    mixed = book_of(
+        fig2=[run("copying-400-s0", "copying", [0.9, 0.9])],
+        stable=[run("copying-400-warmup-s0", "copying", [1.0, 0.125])],
+    )
+    text = "\n".join(stability(mixed["stable"], mixed))
+    assert "It helps in goals met, and harms in collapses and losses." in text
     going_on = run("copying-400-warmup-s0", "copying", scores[0], status="unfinished")
     book = book_of(fig2=base, stable=[going_on])
     assert "Not judged while runs are unfinished." in "\n".join(stability(book["stable"], book))
@@ -112,12 +119,12 @@ def test_a_shorter_change_is_held_against_the_beginning_of_the_unchanged_runs():
     base = [run("copying-10000-s0", "copying", [1.0, 1.0, 0.125])]
     calm = [run("copying-10000-rho-0.1-s0", "copying", [1.0, 1.0], train={"length": 200})]
     book = book_of(fig2=base, stable=calm)
-    same = "0 of 1 seeds collapse, 0 end lost, 1 meet the goal at some time"
+    same = "0 of 1 seeds collapse, 0 end lost, 1 meet the goal at some time (first at steps 100)"
     text = "\n".join(stability(book["stable"], book))
-    assert f"{same}; without the change {same}. No clear difference." in text
+    assert f"{same}; without the change {same}. No difference in these counts." in text
     calm[0].records.append(frame(150, 5.0, 60.0))
     text = "\n".join(stability(book["stable"], book))
-    assert f"{same} (the loss leapt in seeds 0, and came back); without" in text
+    assert f"{same}, while the loss leapt in seeds 0 and came back; without" in text
 
 
 def test_adding_with_warm_up_stands_beside_adding_without():
@@ -126,7 +133,8 @@ def test_adding_with_warm_up_stands_beside_adding_without():
     book = book_of(fig3=base, stable=warm)
     text = "\n".join(stability(book["stable"], book))
     assert "| `adding-1000` |" in text
-    assert "0 of 2 seeds collapse, 0 end lost, 2 meet the goal at some time; without" in text
+    met = "2 meet the goal at some time (first at steps 200, 200)"
+    assert f"0 of 2 seeds collapse, 0 end lost, {met}; without" in text
     assert "without the change 0 of 2 seeds collapse, 1 end lost, 1 meet the goal" in text
 
 

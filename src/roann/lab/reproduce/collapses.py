@@ -210,7 +210,8 @@ def _why(seen: Sequence[tuple[Reading, list[dict[str, Any]]]]) -> list[str]:
         usual, most = (statistics.median(pair[k] for pair in updates) for k in (0, 1))
         words += (
             f" An update moves a weight by {number(usual)} learning rates in the first and by up "
-            f"to {number(most)} before the worst (medians)."
+            f"to {number(most)} before the worst (medians of the {len(updates)} of "
+            f"{len(norms)} runs that kept it)."
         )
         if growth > 2 and most > 2 * usual:
             words += (

@@ -21,16 +21,21 @@ from roann.lab.config import read_text
 from roann.lab.report import ReportError, Run, load_run
 
 SOURCE, ENDS = "source.json", "ends.jsonl"
+_THEN = ", then "  # between the commits a run was made with
 LINES = 200  # of the training loss that are kept
 POINTS = 100  # of the gradient along time that are kept
 _log = logging.getLogger(__name__)
 
 
 def note_source(folder: Path) -> None:
-    """Write beside a run which commit it is begun with, if it can be known and is not noted yet."""
+    """Write beside a run which commit it is begun with, and which it goes on with, if known."""
     path = folder / SOURCE
-    if not path.exists():
-        replace_file(path, (json.dumps(source()) + "\n").encode())
+    noted = json.loads(path.read_bytes()).get("commit") if path.exists() else None
+    now = source().get("commit")
+    commits = noted.split(_THEN) if noted else []
+    if now is not None and now not in commits[-1:]:
+        text = json.dumps({"commit": _THEN.join([*commits, now])})
+        replace_file(path, (text + "\n").encode())
 
 
 def collect(folder: Path, out: Path) -> Path | None:

@@ -10,6 +10,7 @@ import shutil
 from pathlib import Path
 
 from roann.lab import checkpoint, run
+from roann.lab.config import Experiment
 from roann.lab.reproduce.collect import SOURCE
 
 PLACE = "unfinished"
@@ -50,11 +51,14 @@ def _copy(folder: Path, new: Path) -> None:
             shutil.copyfile(folder / name, new / name)
 
 
-def take_up(folder: Path, results: Path) -> None:
+def take_up(folder: Path, experiment: Experiment, results: Path) -> None:
     """Begin a run directory with what was kept of it, if there is nothing to go on from yet."""
     kept = _kept(folder, results)
     begun = run.result_of(folder) is not None or _step(folder) is not None
     if begun or not (kept / run.CONFIG).exists():
+        return
+    if not run.is_of(kept, experiment):
+        _log.warning("%s is of another config; the run begins anew.", kept)
         return
     _remove(folder)
     new = folder.with_name(f"{folder.name}.new")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from roann.lab.paper_figures import CLAIMS, trained_for
 from roann.lab.reproduce.exhibits import of_kind
@@ -57,7 +57,7 @@ def _as_far(word: str, arm: Arm) -> str:
     r = arm[0]
     paper = trained_for(r.run.task, r.run.model)
     short = paper is not None and r.run.config["train"]["length"] < paper
-    return f"{word} as far as run" if short and word == "reproduced" else word
+    return f"{word} as far as run" if short and word != "not reproduced" else word
 
 
 def _moons_apart(r: Reading) -> bool:
@@ -128,16 +128,17 @@ def strategies(*arms: Arm) -> Found:
 
 def copying(roa: Arm) -> Found:
     """Recall that is reached, and kept."""
-    steps = {r.run.seed: r.first("recall_accuracy", RECALLED, "higher") for r in roa}
-    reached = sorted(step for step in steps.values() if step is not None)
+    reached = [kept for r in roa if (kept := _kept(r)) is not None]
     fell, lost = sum(bool(r.falls) for r in roa), sum(r.lost for r in roa)
-    goal = f"{100 * RECALLED:.0f} %"
     length = max(r.run.config["train"]["length"] for r in roa)
-    ours = f"{len(reached)} of {len(roa)} seeds pass {goal} recall by step {length:,}"
+    ours = f"{len(reached)} of {len(roa)} seeds pass {100 * RECALLED:.0f} % recall by step "
+    ours += f"{length:,}"
     if reached:
-        kept, after = max((_kept(r) for r in roa), key=lambda pair: pair[0] / max(pair[1], 1))
-        ours += f", first at step {reached[0]:,}; the steadiest seed has {goal} in {kept} of "
-        ours += f"{after} evaluations from then on"
+        first = min(reached)
+        calm = max(reached, key=lambda kept: kept.good / kept.evaluations)
+        ours += f", the first (seed {first.seed}) at step {first.since:,}; the steadiest (seed "
+        ours += f"{calm.seed}) has it in {calm.good} of {calm.evaluations} evaluations from step "
+        ours += f"{calm.since:,} on"
     ours += f"; {fell} collapse at some time, {lost} end lost"
     if not reached:
         return ours, "not reproduced"
@@ -145,11 +146,28 @@ def copying(roa: Arm) -> Found:
     return ours, _as_far(good, roa)
 
 
-def _kept(r: Reading) -> tuple[int, int]:
-    """Of the evaluations since it first recalled: at how many it does, and how many there are."""
+class _Kept(NamedTuple):
+    """How a seed keeps what it has learnt.
+
+    Attributes:
+        since: the step of the first evaluation at which it recalls.
+        seed: its number.
+        good: at how many evaluations from then on it does.
+        evaluations: of how many; that a run diverged counts as one.
+    """
+
+    since: int
+    seed: int
+    good: int
+    evaluations: int
+
+
+def _kept(r: Reading) -> _Kept | None:
     since = r.first("recall_accuracy", RECALLED, "higher")
-    later = [v for step, v in r.curve("recall_accuracy") if since is not None and step >= since]
-    return sum(v >= RECALLED for v in later), len(later)
+    if since is None:
+        return None
+    later = [v >= RECALLED for step, v in r.curve("recall_accuracy") if step >= since]
+    return _Kept(since, r.run.seed, sum(later), len(later) + (r.run.status == "diverged"))
 
 
 def long_copying(roa: Arm) -> Found:
@@ -199,11 +217,25 @@ def ends_in_nan(plain: Arm) -> Found:
 
 def fails(score: str, goal: float, plain: Arm) -> Found:
     """A baseline does not get there."""
-    there = sum(r.first(score, goal, plain[0].better) is not None for r in plain)
-    steps = max(r.run.steps for r in plain)
-    best = shown(score, best_of(plain, "best"))
-    ours = f"{there} of {len(plain)} seeds get there in {steps:,} steps, best {best}"
+    there, ours = _there(score, goal, plain)
     return ours, _share(len(plain) - there, len(plain))
+
+
+def _there(score: str, goal: float, arm: Arm) -> tuple[int, str]:
+    there = sum(r.first(score, goal, r.better) is not None for r in arm)
+    steps = max(r.run.steps for r in arm)
+    best = shown(score, best_of(arm, "best"))
+    return there, f"{there} of {len(arm)} seeds get there in {steps:,} steps, best {best}"
+
+
+def succeeds(score: str, goal: float, *arms: Arm) -> Found:
+    """Baselines get there, in every case."""
+    found = [_there(score, goal, arm) for arm in arms]
+    parts = [
+        f"{arm[0].run.name.rpartition('-')[0]}: {ours}"
+        for arm, (_, ours) in zip(arms, found, strict=True)
+    ]
+    return "; ".join(parts), _share(sum(there for there, _ in found), sum(map(len, arms)))
 
 
 def adding(roa: Arm) -> Found:
@@ -216,10 +248,9 @@ def adding(roa: Arm) -> Found:
 def psmnist(published: float, roa: Arm) -> Found:
     """The paper's accuracy, by the best seed."""
     best = best_of(roa, "best")
-    epochs = max(r.epochs for r in roa)
-    ours = f"{shown('accuracy', best)} best of {len(roa)} after epoch {epochs}"
+    ours = f"{shown('accuracy', best)} best of {len(roa)} in {max(r.epochs for r in roa)} epochs"
     if len(roa) > 1:
-        ours += f", median {shown('accuracy', median_of(roa, 'best'))}"
+        ours += f", median of their best {shown('accuracy', median_of(roa, 'best'))}"
     reached = best is not None and best >= published - CLOSE
     return ours, "reproduced" if reached else "not reproduced"
 
@@ -271,7 +302,7 @@ def ablation(roa: Arm, eye: Arm) -> Found:
     mine, theirs = (shown(roa[0].primary, median_of(arm, "best")) for arm in (roa, eye))
     plan = roa[0].run.config["train"]
     ours = f"better in {wins} of {total} pairs in {plan['length']:,} {plan['unit']}s; medians "
-    return f"{ours}{mine} and {theirs}", _share(wins, total)
+    return f"{ours}{mine} and {theirs}", _as_far(_share(wins, total), roa)
 
 
 def bounds(study: Sequence[Mapping[str, Any]]) -> Found:

@@ -173,8 +173,9 @@ def _cost(runs: Mapping[str, Sequence[Run]], study: Sequence[Mapping[str, Any]])
         if name in runs
     ]
     shared = (
-        f", so {wall(seconds / 2)} on two, probes included. Runs were made two at a time, at times "
-        "beside other work and not all on one machine: these are upper bounds, and sums."
+        f", so {wall(seconds / 2)} on two, the probes of trainings included (those before and "
+        "after the league's were not timed). Runs were made two at a time, at times beside other "
+        "work and not all on one machine: these are sums, and more than an idle machine needs."
     )
     return [words + (f" ({'; '.join(parts)})" if parts else "") + shared, ""]
 

@@ -17,6 +17,8 @@ from roann.lab.report import Run
 Better = Literal["lower", "higher"]
 LOST = 0.1
 """A run is lost if it ends with less than this of the way from guessing to perfect."""
+ALIKE = 0.01
+"""Scores within this part of the way are not told apart."""
 HALF = 0.5
 """A run has learnt if it is so much of the way."""
 

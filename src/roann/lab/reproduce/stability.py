@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from roann.lab.reproduce.collapses import collapses, seeds_of_copying
 from roann.lab.reproduce.judges import RECALLED, SUMMED, Arm
 from roann.lab.reproduce.reading import Reading
@@ -35,31 +37,50 @@ def stability(arms: Arms, book: Book) -> list[str]:
     return lines
 
 
+class _Count(NamedTuple):
+    """What became of the seeds of an arm."""
+
+    collapse: int
+    lost: int
+    met: list[int]
+
+    @classmethod
+    def of(cls, arm: Arm) -> _Count:
+        """Of an arm."""
+        steps = [r.first(r.primary, _goal(r), r.better) for r in arm]
+        met = sorted(step for step in steps if step is not None)
+        return cls(sum(bool(r.falls) for r in arm), sum(r.lost for r in arm), met)
+
+
 def _beside(name: str, arm: Arm, base: Arm) -> str:
     """What a change did, over the same seeds: collapsed, lost at the end, and met the goal."""
-    counts = [
-        (
-            sum(bool(r.falls) for r in runs),
-            sum(r.lost for r in runs),
-            sum(_met(r, r.score("best")) for r in runs),
-            len(runs),
+    now, was = _Count.of(arm), _Count.of(base)
+    words = []
+    for count, of in ((now, len(arm)), (was, len(base))):
+        at = f" (first at steps {', '.join(f'{step:,}' for step in count.met)})" * bool(count.met)
+        words.append(
+            f"{count.collapse} of {of} seeds collapse, {count.lost} end lost, {len(count.met)} "
+            f"meet the goal at some time{at}"
         )
-        for runs in (arm, base)
-    ]
-    words = [
-        "{0} of {3} seeds collapse, {1} end lost, {2} meet the goal at some time".format(*c)
-        for c in counts
-    ]
     leaps = [r.run.seed for r in arm if any(line["kind"] == "leap" for line in r.run.records)]
-    if leaps and not any(r.falls for r in arm):
-        words[0] += f" (the loss leapt in seeds {', '.join(map(str, leaps))}, and came back)"
-    now, was = counts
-    gains = [was[0] - now[0], was[1] - now[1], now[2] - was[2]]
-    better, worse = (any(gains) and all(sign * g >= 0 for g in gains) for sign in (1, -1))
-    verdict = "It helps." if better else "It harms." if worse else "No clear difference."
+    if leaps and not now.collapse:
+        words[0] += f", while the loss leapt in seeds {', '.join(map(str, leaps))} and came back"
+    verdict = _verdict(now, was)
     if any(r.run.status == "unfinished" for r in (*arm, *base)):
         verdict = "Not judged while runs are unfinished."
     return f"- `{name}`: {words[0]}; without the change {words[1]}. {verdict}"
+
+
+def _verdict(now: _Count, was: _Count) -> str:
+    gains = {
+        "collapses": was.collapse - now.collapse,
+        "losses": was.lost - now.lost,
+        "goals met": len(now.met) - len(was.met),
+    }
+    better, worse = ([name for name, gain in gains.items() if sign * gain > 0] for sign in (1, -1))
+    if better and worse:
+        return f"It helps in {' and '.join(better)}, and harms in {' and '.join(worse)}."
+    return "It helps." if better else "It harms." if worse else "No difference in these counts."
 
 
 def _goal(r: Reading) -> float:

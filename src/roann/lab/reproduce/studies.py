@@ -11,7 +11,7 @@ from typing import Any
 from roann.lab.reproduce.collapses import interval
 from roann.lab.reproduce.exhibits import growth, logs, of_kind
 from roann.lab.reproduce.judges import Arm
-from roann.lab.reproduce.reading import Reading, best_of, median_of, spread
+from roann.lab.reproduce.reading import ALIKE, LOST, Reading, best_of, median_of, spread
 from roann.lab.reproduce.stability import stability
 from roann.lab.reproduce.tables import ABSENT, Arms, number, shown, sizes, table, wall
 from roann.lab.reproduce.verdicts import Book
@@ -35,7 +35,9 @@ def rho_kinds(arms: Arms, book: Book) -> list[str]:
         "around it (and cut where they would remember less than two steps), and each of them "
         "learned. The seeds are the same in all arms, and so are their W, W_i, "
         "b and O. Lengths are such that no ρ was tuned for them, and runs start from a ρ that is "
-        "small, middling or large. Cells: the best score of each seed.",
+        "small, middling or large. Cells: the best score of each seed. Better or worse is what "
+        f"differs by more than {100 * ALIKE:g} % of the way from guessing to perfect; scores of "
+        f"less than {100 * LOST:g} % of it are alike.",
         "",
     ]
     tasks: dict[str, dict[float, dict[str, Arm]]] = {}
@@ -75,8 +77,9 @@ def _wins(starts: Iterable[Mapping[str, Arm]], kind: str) -> str:
         for r in kinds.get(kind, []):
             if r.run.seed in plain:
                 pairs += 1
-                better += _worth(r) > plain[r.run.seed]
-                worse += _worth(r) < plain[r.run.seed]
+                gain = _worth(r) - plain[r.run.seed]
+                better += gain > ALIKE
+                worse += gain < -ALIKE
     return f"{better}, worse {worse}, of {pairs}" if pairs else ABSENT
 
 
@@ -86,9 +89,9 @@ def _lost(starts: Iterable[Mapping[str, Arm]], kind: str) -> str:
 
 
 def _worth(r: Reading) -> float:
-    """The best score, more being better; that of a run without any is the worst."""
+    """How far the best score is on the way from guessing; whatever is called lost is alike."""
     best = r.score("best")
-    return -math.inf if best is None else best if r.better == "higher" else -best
+    return LOST if best is None else max(LOST, r.progress(best))
 
 
 def league(arms: Arms, book: Book) -> list[str]:
@@ -96,8 +99,8 @@ def league(arms: Arms, book: Book) -> list[str]:
     lines = [
         "Every sequence system of the lab, at about as many trained numbers as a roaRNN of 128 "
         "neurons (a leaky ESN trains its readout alone), for the same wall time on two cores, one "
-        "run at a time; on psMNIST those that need some three minutes of one core for an epoch, "
-        "or less, run for the same number of epochs, one seed each. What a model is made "
+        "run at a time; on psMNIST the quicker ones run for the same number of epochs, one seed "
+        "each. What a model is made "
         "of, its learning rate and a bound on the gradient's norm are as published for the task, "
         "else as published for another task, else Adam at 0.001. All else is the same for all: "
         "batches, and Adam, which stands for RMSProp at the same rate. So systems are compared as "
