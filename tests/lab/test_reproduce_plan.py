@@ -8,7 +8,7 @@ import pytest
 
 from roann.lab.config import RUN_ID, ConfigError
 from roann.lab.models import build_model
-from roann.lab.reproduce import _turns, league, plan
+from roann.lab.reproduce import _chosen, _turns, league, plan
 from roann.lab.tasks import TASKS
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
@@ -39,6 +39,15 @@ def test_quick_is_never_more_than_full(figure):
         assert cell.train.length <= full[name].train.length
         for size in ("lag", "length"):
             assert getattr(cell.task, size, 0) <= getattr(full[name].task, size, 0)
+
+
+def test_all_is_everything_and_quickly_what_is_in_the_paper():
+    every = [*plan.FIGURES, "bounds", "fig4"]
+    paper = ["fig1", "fig3", "fig2", "table1", "fig6", "rho", "bounds", "fig4"]
+    assert _chosen(["all"], "full") == every
+    assert _chosen(["all"], "quick") == paper
+    assert _chosen(["all", "league", "pages"], "quick") == [*paper[:6], "league", *paper[6:]]
+    assert _chosen(["fig4", "lr"], "quick") == ["lr", "fig4"]
 
 
 def full(figure):

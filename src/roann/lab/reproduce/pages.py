@@ -149,8 +149,9 @@ _RECORDS = (
     "- `results/bench/`: a record of `roann bench` for each machine, and its figure.",
     "- `results/report.html`: every figure and table, one file that opens offline.",
     "",
-    "`roann reproduce all` without `--scale full` is a look that takes minutes, with one seed and "
-    "shorter sequences and trainings. It writes to `runs/quick/` and touches nothing here.",
+    "`roann reproduce all` without `--scale full` is a look that takes minutes: the paper's "
+    "figures, with one seed and shorter sequences and trainings. It writes to `runs/quick/` and "
+    "touches nothing here.",
     "",
 )
 

@@ -49,11 +49,13 @@ class Figure:
     Attributes:
         title: where it stands, short.
         arms: what is run for it, the most telling first.
+        ours: not in the paper; `all` leaves it out at the quick scale.
         ends: probe the first seeds before and after training, outside its wall time.
     """
 
     title: str
     arms: Sequence[Arm]
+    ours: bool = False
     ends: bool = False
 
 
@@ -127,6 +129,7 @@ FIGURES: dict[str, Figure] = {
             *_rates("double-moon-roa-50000-sgd", (1e3, 3e3, 1e4, 3e4, 1e5)),
             *_rates("double-moon-roa-50000-nag", (30.0, 100.0, 300.0, 1e3, 3e3, 1e4, 3e4)),
         ),
+        ours=True,
     ),
     "fig3": Figure(
         "Fig. 3",
@@ -178,6 +181,7 @@ FIGURES: dict[str, Figure] = {
             *_kinds("rho-kinds-copying", 2),
             *_kinds("rho-kinds-psmnist", 1),
         ),
+        ours=True,
     ),
     "stable": Figure(
         "what makes it stable",
@@ -189,6 +193,7 @@ FIGURES: dict[str, Figure] = {
             Arm("copying-400", 5, {"model.rho": 0.1, **_HALF}, "copying-400-rho-0.1"),
             Arm("copying-10000", 1, _CALM_FAR, "copying-10000-rho-0.1"),
         ),
+        ours=True,
     ),
     "league": Figure(
         "the league",
@@ -198,6 +203,7 @@ FIGURES: dict[str, Figure] = {
             *_league("league-adding-1000", league.systems(), 2),
             *_league("league-psmnist-784", league.QUICK, 1),
         ),
+        ours=True,
         ends=True,
     ),
 }
