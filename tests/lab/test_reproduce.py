@@ -115,6 +115,8 @@ def test_what_would_do_nothing_is_said(place, capsys):
     assert "leave out `pages`, or say --scale full" in capsys.readouterr().err
     assert reproduce("rho", "--only", "rho-addig", "--dry-run") == 2
     assert "--only rho-addig matches no run of rho" in capsys.readouterr().err
+    assert main(["reproduce", "collect"]) == 0
+    assert "no records in results yet" in capsys.readouterr().err
     assert not Path("runs").exists()
 
 

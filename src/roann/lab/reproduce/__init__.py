@@ -220,7 +220,9 @@ def _write_pages(scale: plan.Scale, places: Places, pages: bool) -> None:
     from roann.lab.reproduce.pages import write_pages, write_report
 
     report = write_report(places.results, scale)
-    if report is not None:
+    if report is None:
+        _log.warning("There are no records in %s yet.", places.results)
+    else:
         print(report)
     if pages:
         for path in write_pages(places.results, Path("docs/reproduction.md"), Path("README.md")):
