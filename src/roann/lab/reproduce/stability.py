@@ -21,7 +21,8 @@ def stability(arms: Arms, book: Book) -> list[str]:
     lines = [
         "The chapters above keep the paper's setting, also where it is unstable. This one changes "
         "it: a linear warm-up of the learning rate over its first steps, a smaller learning rate, "
-        "a smaller ρ. The seeds are the same; the unchanged runs stand first.",
+        "a bound on the norm of the gradient, a smaller ρ. The seeds are the same; the unchanged "
+        "runs stand first.",
         "",
         *arms_table({**base, **arms}),
     ]
