@@ -3,9 +3,10 @@
 import pytest
 from invented_runs import book_of, run
 
-from roann.lab.reproduce.collapses import collapses
+from roann.lab.reproduce.collapses import collapses, elsewhere
 from roann.lab.reproduce.reading import Fall, Reading, arms_of
 from roann.lab.reproduce.stability import stability
+from roann.lab.reproduce.verdicts import verdicts
 
 
 def probe(step, norm, bound=None):
@@ -85,6 +86,23 @@ def test_how_far_the_updates_of_a_collapse_move_a_weight():
     assert "| `copying-400-s1` 151 | 0.01 | 0.01 | 2 | 400 |" in text
     moves = "moves a weight by 0.25 learning rates in the first and by up to 2 before the worst"
     assert moves in text
+
+
+def test_the_same_seeds_on_another_processor_are_told_beside_ours():
+    here = [run(f"copying-400-s{k}", "copying", [1.0, v]) for k, v in enumerate((1.0, 0.125))]
+    there = [run(f"copying-400-s{k}", "copying", [0.9, v]) for k, v in enumerate((0.125, 0.9))]
+    for r in here + there:
+        r.env.update({"cpu": "A" if r in here else "B", "native_kernel": "avx2"})
+    book = book_of(fig2=here, elsewhere=there)
+    text = "\n".join(elsewhere(book["fig2"], book))
+    assert "A, avx2: seeds 0, 1 pass 99 %, seeds 1 collapse, seeds 1 end lost; B, avx2: " in text
+    assert "B, avx2: none pass 99 %, seeds 0 collapse, seeds 0 end lost. Weights" in text
+    assert "not the fate of a seed" in text
+    alike = book_of(fig2=here, elsewhere=here)
+    assert "fate" not in "\n".join(elsewhere(alike["fig2"], alike))
+    assert elsewhere({}, book) == []
+    (claim,) = [v for v in verdicts(book, []) if "longer runs" in v.claim]
+    assert claim.ours.startswith("2 of 4 seeds collapse after having learnt")
 
 
 def test_a_change_is_judged_over_the_same_seeds():

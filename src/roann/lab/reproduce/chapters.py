@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from roann.lab.paper_figures import LINEAR_SOFTMAX, PSMNIST_TABLE, RHO, TRIALS, trained_for
-from roann.lab.reproduce.collapses import collapses, seeds_of_copying
+from roann.lab.reproduce.collapses import collapses, elsewhere, seeds_of_copying
 from roann.lab.reproduce.judges import CLOSE, PSMNIST, SUMMED, Arm, pairs
 from roann.lab.reproduce.moons import moon
 from roann.lab.reproduce.reading import ALIKE, Reading, best_of, median_of
@@ -28,7 +28,7 @@ def copying(arms: Arms, book: Book) -> list[str]:
         *arms_table(arms),
     ]
     ours = {name: arm for name, arm in arms.items() if re.fullmatch(r"copying-\d+", name)}
-    return lines + seeds_of_copying(ours) + collapses(ours)
+    return lines + seeds_of_copying(ours) + collapses(ours) + elsewhere(ours, book)
 
 
 def adding(arms: Arms, book: Book) -> list[str]:

@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from roann.lab.reproduce.collect import ELSEWHERE
 from roann.lab.reproduce.judges import RECALLED
 from roann.lab.reproduce.reading import HALF, LOST, Fall, Reading, spread
 from roann.lab.reproduce.tables import ABSENT, Arms, number, shown, table
@@ -79,6 +80,48 @@ def collapses(arms: Arms) -> list[str]:
         ]
     seen = [(r, fall, frames) for r, fall in fallen if (frames := _frames(r, fall))]
     return lines + _around(seen)
+
+
+def elsewhere(arms: Arms, book: Mapping[str, Arms]) -> list[str]:
+    """What became of the same seeds on another processor, where sums are rounded otherwise."""
+    lines = []
+    for name, other in book.get(ELSEWHERE, {}).items():
+        here = arms.get(name)
+        if here is None:
+            continue
+        words = (
+            f"`{name}`, the same seeds on two processors — {_processor(here)}: {_ends(here)}; "
+            f"{_processor(other)}: {_ends(other)}."
+        )
+        if _ends(here) != _ends(other):
+            words += (
+                " Weights and sequences are the same, and a training repeats to the bit on one "
+                "processor; on another, sums are rounded otherwise, and over hundreds of updates "
+                "that is enough. So a collapse is a risk of the setting, not the fate of a seed, "
+                "and between arms of five seeds a difference as large as this may be luck."
+            )
+        lines += [words, ""]
+    return lines
+
+
+def _processor(arm: Sequence[Reading]) -> str:
+    env = arm[0].run.env
+    return f"{env.get('cpu')}, {env.get('native_kernel')}"
+
+
+def _ends(arm: Sequence[Reading]) -> str:
+    """Which seeds learn, collapse and are lost."""
+    groups = {
+        f"pass {100 * RECALLED:.0f} %": [
+            r for r in arm if r.first("recall_accuracy", RECALLED, "higher") is not None
+        ],
+        "collapse": [r for r in arm if r.falls],
+        "end lost": [r for r in arm if r.lost],
+    }
+    return ", ".join(
+        f"seeds {', '.join(str(r.run.seed) for r in found)} {word}" if found else f"none {word}"
+        for word, found in groups.items()
+    )
 
 
 _HEAD = (

@@ -21,6 +21,8 @@ from roann.lab.config import read_text
 from roann.lab.report import ReportError, Run, load_run
 
 SOURCE, ENDS = "source.json", "ends.jsonl"
+ELSEWHERE = "elsewhere"
+"""Beside the figures' records: those of runs of the same names on another processor."""
 _THEN = ", then "  # between the commits a run was made with
 LINES = 200  # of the training loss that are kept
 POINTS = 100  # of the gradient along time that are kept

@@ -17,7 +17,7 @@ from roann.lab.checkpoint import replace_file
 from roann.lab.report import Run, render
 from roann.lab.reproduce.bounds import FILE as STUDY
 from roann.lab.reproduce.chapters import CHAPTERS, departures
-from roann.lab.reproduce.collect import read_records
+from roann.lab.reproduce.collect import ELSEWHERE, read_records
 from roann.lab.reproduce.digit import FILE as DIGIT
 from roann.lab.reproduce.digit import digit_exhibits
 from roann.lab.reproduce.exhibits import bounds_exhibits, read_study
@@ -33,6 +33,8 @@ _TITLES: dict[Scale, str] = {
     "full": "The paper, run again",
     "quick": "A quick look: shorter sequences, shorter trainings, one seed; not the paper's",
 }
+_TITLE_OF = {name: figure.title for name, figure in FIGURES.items()}
+_TITLE_OF[ELSEWHERE] = "what another processor made of Fig. 2"
 _log = logging.getLogger(__name__)
 
 
@@ -40,6 +42,12 @@ def read_results(results: Path) -> dict[str, list[Run]]:
     """The records of every figure that has some, in the order of the plan."""
     found = {name: read_records(results / name) for name in FIGURES}
     return {name: _ordered(runs, name) for name, runs in found.items() if runs}
+
+
+def _with_elsewhere(results: Path) -> dict[str, list[Run]]:
+    """All that pages tell of: the figures' records, and those of another processor."""
+    other = read_records(results / ELSEWHERE)
+    return read_results(results) | ({ELSEWHERE: other} if other else {})
 
 
 def _ordered(runs: list[Run], figure: str) -> list[Run]:
@@ -82,7 +90,7 @@ def write_pages(results: Path, page: Path, readme: Path) -> list[Path]:
     Returns:
         What was written.
     """
-    runs = read_results(results)
+    runs = _with_elsewhere(results)
     book = {name: arms_of(records) for name, records in runs.items()}
     study = read_study(results / "bounds" / STUDY)
     judged = verdicts(book, study)
@@ -143,6 +151,7 @@ _RECORDS = (
     "resolved config, the seed), where (machine, versions, commit) and how it ended (status, "
     "cause, wall time, scores); the others are its evaluations, probes and a thinned training "
     "loss, in the words of a run directory's `metrics.jsonl`.",
+    "- `results/elsewhere/`: records of the same runs on another processor, where there are some.",
     "- `results/unfinished/`: what another machine needs to go on with runs that have not ended.",
     "- `results/bounds/bounds.jsonl`: the bounds study, one line per measured spectrum.",
     "- `results/fig4/digit.json`: the digit of Fig. 4 and the order of its pixels.",
@@ -169,7 +178,7 @@ def _cost(runs: Mapping[str, Sequence[Run]], study: Sequence[Mapping[str, Any]])
     words = f"Cost: {len(every):,} runs, {wall(seconds)} of one core in all"
     order = [*CHAPTERS, *(name for name in runs if name not in CHAPTERS)]
     parts = [
-        f"{FIGURES[name].title} {wall(sum(map(_core_seconds, runs[name])))}"
+        f"{_TITLE_OF[name]} {wall(sum(map(_core_seconds, runs[name])))}"
         for name in order
         if name in runs
     ]

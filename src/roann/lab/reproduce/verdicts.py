@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from roann.lab.paper_figures import ALL_PASS, POSSIBLE
 from roann.lab.reproduce import judges
+from roann.lab.reproduce.collect import ELSEWHERE
 from roann.lab.reproduce.judges import PSMNIST, RECALLED, SUMMED, Arm, Found
 
 Book = Mapping[str, Mapping[str, Arm]]
@@ -58,7 +59,7 @@ def verdicts(book: Book, study: Sequence[Mapping[str, Any]]) -> list[Verdict]:
     """Every claim, judged by what there is."""
     made = []
     for claim in [*_fig1(), *_fig2(), *_fig3(), *_table1(), *_fig6()]:
-        arms = [book.get(claim.figure, {}).get(name, []) for name in claim.arms]
+        arms = [_arm(book, claim.figure, name) for name in claim.arms]
         ours, word = "", "not run"
         if any(arms) if claim.partial else all(arms):
             ours, word = claim.judge(*arms)
@@ -66,6 +67,12 @@ def verdicts(book: Book, study: Sequence[Mapping[str, Any]]) -> list[Verdict]:
                 word = judges.UNFINISHED
         made.append(Verdict(claim.place, claim.text, ours, word))
     return [*made, _bounds(study)]
+
+
+def _arm(book: Book, figure: str, name: str) -> Arm:
+    """An arm of a figure; one `place/arm` is looked up there."""
+    place, _, arm = name.rpartition("/")
+    return book.get(place or figure, {}).get(arm, [])
 
 
 def _fig1() -> list[_Claim]:
@@ -118,7 +125,7 @@ def _fig2() -> list[_Claim]:
         ),
         (
             "L = 400 and 2,000: longer runs sometimes become unstable",
-            (roa[400], roa[2000]),
+            (roa[400], roa[2000], f"{ELSEWHERE}/{roa[400]}"),
             judges.unstable,
             True,
         ),
