@@ -95,8 +95,8 @@ def test_the_same_seeds_on_another_processor_are_told_beside_ours():
         r.env.update({"cpu": "A" if r in here else "B", "native_kernel": "avx2"})
     book = book_of(fig2=here, elsewhere=there)
     text = "\n".join(elsewhere(book["fig2"], book))
-    assert "A, avx2: seeds 0, 1 pass 99 %, seeds 1 collapse, seeds 1 end lost; B, avx2: " in text
-    assert "B, avx2: none pass 99 %, seeds 0 collapse, seeds 0 end lost. Weights" in text
+    assert "A, avx2: past 99 % 0, 1; collapsed 1; lost at the end 1. B, avx2: " in text
+    assert "B, avx2: past 99 % none; collapsed 0; lost at the end 0. Weights" in text
     assert "not the fate of a seed" in text
     alike = book_of(fig2=here, elsewhere=here)
     assert "fate" not in "\n".join(elsewhere(alike["fig2"], alike))

@@ -90,7 +90,7 @@ def elsewhere(arms: Arms, book: Mapping[str, Arms]) -> list[str]:
         if here is None:
             continue
         words = (
-            f"`{name}`, the same seeds on two processors — {_processor(here)}: {_ends(here)}; "
+            f"`{name}`, the same seeds on two processors. {_processor(here)}: {_ends(here)}. "
             f"{_processor(other)}: {_ends(other)}."
         )
         if _ends(here) != _ends(other):
@@ -112,14 +112,14 @@ def _processor(arm: Sequence[Reading]) -> str:
 def _ends(arm: Sequence[Reading]) -> str:
     """Which seeds learn, collapse and are lost."""
     groups = {
-        f"pass {100 * RECALLED:.0f} %": [
+        f"past {100 * RECALLED:.0f} %": [
             r for r in arm if r.first("recall_accuracy", RECALLED, "higher") is not None
         ],
-        "collapse": [r for r in arm if r.falls],
-        "end lost": [r for r in arm if r.lost],
+        "collapsed": [r for r in arm if r.falls],
+        "lost at the end": [r for r in arm if r.lost],
     }
-    return ", ".join(
-        f"seeds {', '.join(str(r.run.seed) for r in found)} {word}" if found else f"none {word}"
+    return "; ".join(
+        f"{word} {', '.join(str(r.run.seed) for r in found) or 'none'}"
         for word, found in groups.items()
     )
 
