@@ -110,6 +110,42 @@ def test_words_for_other_systems(model: nn.Module, words: str) -> None:
     assert "hypothesis" not in str(certificate)
 
 
+@pytest.mark.parametrize(
+    ("factor", "words"),
+    [
+        (0.7, "gradients shrink, at best to 2.25e-05 of their length."),
+        (1.4, "gradients grow, at worst to 2.42e+04 times their length."),
+        (0.9, "gradients survive in every direction."),
+    ],
+)
+def test_words_between_surviving_and_lost(factor: float, words: str) -> None:
+    """0.7³⁰ is no rounding error, and yet nobody would say that such a gradient survives."""
+    rnn = nn.RNN(2, 4, nonlinearity="relu", dtype=DOUBLE)
+    with torch.no_grad():
+        for p in rnn.parameters():
+            p.zero_()
+        rnn.weight_hh_l0.fill_diagonal_(factor)
+        rnn.bias_hh_l0.fill_(1.0)  # every unit is active
+    assert certify(rnn, normal(30, 2)).verdict.endswith(words)
+
+
+def test_of_a_stack_it_says_which_recurrence_was_measured() -> None:
+    stack = RoaRNN(2, 8, 2, rho=0.5, horizon=30, dtype=DOUBLE, generator=seeded(0))
+    with torch.no_grad():
+        stack.weight_hh_l1.mul_(1000)
+    first, second = (certify(stack, normal(30, 2), layer=k) for k in (0, 1))
+    assert "RoaRNN, recurrence 0 of 2, 30 maps" in str(first)
+    assert "So much of recurrence 0 of 2" in first.verdict
+    assert "RoaRNN, recurrence 1 of 2, 30 maps" in str(second)
+    assert "gradients explode" in second.verdict
+    assert "recurrence" not in certify(roarnn(0.5, 30), normal(30, 2)).verdict
+
+
+def test_inputs_of_another_width_are_refused_in_words() -> None:
+    with pytest.raises(ValueError, match=r"inputs: expected a last dimension of input_size=2, got"):
+        certify(roarnn(0.5, 30), normal(30, 1, 3))
+
+
 def test_words_where_the_model_is_not_what_it_says() -> None:
     good = certify(roarnn(0.1, 50), normal(50, 2))
     bad = Certificate(

@@ -15,10 +15,12 @@ from roann.diagnostics.bounds import LOST, Bounds, bounds_of, number
 from roann.diagnostics.extremes import extreme_log_singular_values
 from roann.diagnostics.jacobian import trajectory
 from roann.diagnostics.spectrum import log_singular_values
+from roann.diagnostics.systems import feed_forward, recurrence
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+FAINT = math.log(1e3)  # a gradient that so changes its length is not lost, but hardly the same
 ALL = 512  # the largest state for which all singular values are computed unless asked otherwise
 
 
@@ -35,6 +37,8 @@ class Certificate:
         complete: whether they are all of them.
         bounds: the theorems' intervals; None for a system they do not cover.
         slack: what rounding may have added to a measured logarithm.
+        layer: which recurrence of the model was measured.
+        layers: how many it has.
     """
 
     model: str
@@ -43,6 +47,8 @@ class Certificate:
     complete: bool
     bounds: Bounds | None
     slack: float
+    layer: int = 0
+    layers: int = 1
 
     @property
     def log_smallest(self) -> float:
@@ -67,7 +73,11 @@ class Certificate:
     @property
     def verdict(self) -> str:
         """The conclusion, in words."""
-        return f"{self._theorem()} {self._measured()}"
+        words = f"{self._theorem()} {self._measured()}"
+        if self.layers > 1:
+            words += f" So much of recurrence {self.layer} of {self.layers}, counted from 0 as in "
+            words += "h_n; `layer=` certifies another."
+        return words
 
     def _theorem(self) -> str:
         b = self.bounds
@@ -111,12 +121,19 @@ class Certificate:
             return f"Measured {size}: gradients explode."
         if self.log_largest < -LOST:
             return f"Measured {size}: gradients vanish."
+        if self.log_largest < -FAINT:
+            kept = number(self.log_largest)
+            return f"Measured {size}: gradients shrink, at best to {kept} of their length."
+        if self.log_largest > FAINT:
+            grown = number(self.log_largest)
+            return f"Measured {size}: gradients grow, at worst to {grown} times their length."
         if self.log_smallest < -LOST:
             return f"Measured {size}: gradients survive, but not in every direction."
         return f"Measured {size}: gradients survive in every direction."
 
     def __str__(self) -> str:
-        rows = [("system", f"{self.model}, {self.maps} maps")]
+        part = f", recurrence {self.layer} of {self.layers}" if self.layers > 1 else ""
+        rows = [("system", f"{self.model}{part}, {self.maps} maps")]
         if self.bounds is not None:
             b = self.bounds
             sign = "<" if b.hypothesis else "≥"
@@ -218,7 +235,9 @@ def certify(
             logs = logs[..., :1]  # behind a bottleneck the smallest is zero, by rank
     # Each factor is rounded once, and O is orthogonal only up to rounding.
     slack = 4 * len(path) * math.sqrt(width) * torch.finfo(path.states[0].dtype).eps
-    return Certificate(type(model).__name__, len(path), logs, complete, bounds, slack)
+    layers = 1 if feed_forward(model) is not None else len(recurrence(model).cells)
+    name = type(model).__name__
+    return Certificate(name, len(path), logs, complete, bounds, slack, layer, layers)
 
 
 def _every(bounds: Bounds | None) -> int:

@@ -58,6 +58,7 @@ class Recurrence:
     directions: int
     batch_first: bool
     like: Tensor | None
+    input_size: int | None = None
 
     def enter(self, inputs: Tensor) -> Tensor:
         """The inputs as (T, …, I), in the dtype of the parameters."""
@@ -67,6 +68,10 @@ class Recurrence:
         u = inputs.transpose(0, 1) if self.batch_first and inputs.dim() == 3 else inputs
         if u.shape[0] == 0:
             _checks.fail("inputs", "at least one time step", tuple(inputs.shape))
+        if self.input_size not in (None, u.shape[-1]):
+            _checks.fail(
+                "inputs", f"a last dimension of input_size={self.input_size}", tuple(inputs.shape)
+            )
         return u if self.like is None else u.to(self.like.device, self.like.dtype)
 
     def run(
@@ -135,9 +140,10 @@ def recurrence(model: object) -> Recurrence:
         ends = ("", "_reverse")[:directions]
         suffixes = [f"_l{k}{end}" for k in range(model.num_layers) for end in ends]
         cells = tuple(_cell(model, suffix) for suffix in suffixes)
-        return Recurrence(cells, directions, model.batch_first, _like(model))
+        like = _like(model)
+        return Recurrence(cells, directions, model.batch_first, like, model.input_size)
     if isinstance(model, RoaRNNCell | nn.RNNCellBase):
-        return Recurrence((_cell(model, ""),), 1, False, _like(model))
+        return Recurrence((_cell(model, ""),), 1, False, _like(model), model.input_size)
     if isinstance(model, Steppable):
         size = int(getattr(model, "state_size", 0))
         read = getattr(model, "read", None) or (lambda x: x)
