@@ -129,6 +129,12 @@ def test_an_interrupted_write_leaves_the_old_file(tmp_path, monkeypatch):
     assert [f.name for f in tmp_path.iterdir()] == ["model.safetensors"]
 
 
+def test_a_place_that_is_not_there_is_named_as_it_was_given(tmp_path):
+    with pytest.raises(FileNotFoundError) as caught:
+        roann.save(MODELS["cell"](), tmp_path / "no" / "model.safetensors")
+    assert caught.value.filename == str(tmp_path / "no" / "model.safetensors")
+
+
 def test_other_modules_are_refused(tmp_path):
     with pytest.raises(TypeError, match="model: expected a RoaRNN, RoaRNNCell, RoaFNN, RoaLayer"):
         roann.save(nn.Linear(2, 2), tmp_path / "x")

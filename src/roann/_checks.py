@@ -22,15 +22,15 @@ def fail(
     raise error(f"{argument}: expected {expected}, got {got}" + (f"; {cure}" if cure else ""))
 
 
-def choice(argument: str, value: object, choices: Collection[str]) -> str:
-    """`value` if it is one of `choices`; else an error that suggests the nearest."""
+def choice(argument: str, value: object, choices: Collection[str], cure: str = "") -> str:
+    """`value` if it is one of `choices`; else an error that suggests the nearest, or `cure`."""
     if isinstance(value, str) and value in choices:
         return value
     names = list(choices)
     near = (
         difflib.get_close_matches(value, names, n=1, cutoff=0.5) if isinstance(value, str) else []
     )
-    cure = f"did you mean {near[0]!r}?" if near else ""
+    cure = f"did you mean {near[0]!r}?" if near else cure
     fail(argument, "one of " + ", ".join(map(repr, names)), repr(value), cure)
 
 
@@ -65,5 +65,22 @@ def same_dtype(argument: str, x: Tensor, like: Tensor) -> None:
             argument,
             f"dtype {like.dtype}, as the parameters",
             x.dtype,
-            f"cast it with .to({like.dtype}) or move the module with .to({x.dtype})",
+            f"cast it with .to({like.dtype})"
+            + (f" or move the module with .to({x.dtype})" if x.is_floating_point() else ""),
         )
+
+
+def state(hx: object, wanted: tuple[int, ...], kind: str = "") -> None:
+    """Refuse a first state that is no tensor of this shape."""
+    if not isinstance(hx, Tensor):
+        cure = "there is no cell state: of an LSTM's (h_0, c_0) pass h_0"
+        fail("hx", "a tensor", f"a {type(hx).__name__}", cure, TypeError)
+    if tuple(hx.shape) != wanted:
+        fail("hx", f"shape {wanted}{kind}", tuple(hx.shape), error=RuntimeError)
+
+
+def generator(value: object) -> None:
+    """Refuse a seed in the place of a generator."""
+    if value is not None and not isinstance(value, torch.Generator):
+        cure = "pass torch.Generator().manual_seed(…)"
+        fail("generator", "a torch.Generator", f"{value!r}", cure, TypeError)

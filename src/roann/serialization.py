@@ -140,7 +140,11 @@ def _ghost(file: Path, about: dict[str, Any]) -> RoaModule:
 
 def _write(path: Path, data: bytes) -> None:
     """All of the data under `path`, or nothing: written beside it, synced, then renamed."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name + ".", suffix=".tmp")
+    try:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name + ".", suffix=".tmp")
+    except OSError as error:
+        error.filename = str(path)  # what the user named
+        raise
     try:
         with os.fdopen(handle, "wb") as f:
             f.write(data)

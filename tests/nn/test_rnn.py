@@ -315,6 +315,15 @@ def test_functional_call_and_parametrizations():
     torch.testing.assert_close(W @ W.T, torch.eye(4, dtype=f64), rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("bias", [False, True])
+def test_what_code_for_torch_calls_is_there(bias):
+    rnn = RoaRNN(3, 4, 2, bias=bias, bidirectional=True, horizon=9)
+    rnn.flatten_parameters()
+    shapes = [[tuple(w.shape) for w in row] for row in rnn.all_weights]
+    assert shapes == [[(4, I), (4, 4), *[(4,)] * bias] for I in (3, 3, 8, 8)]
+    assert rnn.all_weights[3][1] is rnn.weight_hh_l1_reverse
+
+
 def test_repr_says_what_it_is():
     text = repr(RoaRNN(3, 4, 2, horizon=100, memory="checkpoint", filter="cycle"))
     assert "3, 4, alpha=0.01, nonlinearity=relu, num_layers=2, memory=checkpoint" in text
@@ -337,6 +346,8 @@ BAD_CALLS = [
         r"hx: expected shape \(1, 2, 4\) for a batch of packed sequences",
     ),
     (([1, 2],), TypeError, "input: expected a tensor or a PackedSequence, got list"),
+    ((u3, (u3, u3)), TypeError, r"hx: expected a tensor, got a tuple; .* \(h_0, c_0\) pass h_0"),
+    ((u3.long(),), ValueError, r"cast it with .to\(torch.float32\)$"),
 ]
 
 
@@ -367,6 +378,8 @@ BAD_MAKINGS = [
     ({"horizon": 5, "num_layers": 0}, ValueError, "num_layers: expected at least 1"),
     ({"horizon": 5, "dropout": 2}, ValueError, "dropout: expected a probability"),
     ({"horizon": 5, "dtype": torch.int64}, TypeError, "dtype: expected a floating"),
+    ({"horizon": 5, "generator": 0}, TypeError, r"generator: .* got 0; pass torch.Generator\(\)"),
+    ({"horizon": 5, "nonlinearity": True}, ValueError, "got True; it stands before bias and batch"),
 ]
 
 

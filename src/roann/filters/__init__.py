@@ -53,6 +53,7 @@ def make(
         ValueError: filter: expected one of 'qr', 'haar', 'permutation', 'identity', 'cycle', \
 'rotations', 'householder', got 'qt'; did you mean 'qr'?
     """
+    _checks.generator(generator)
     in_features = out_features if in_features is None else in_features
     wanted = (out_features, in_features) if depth is None else (depth, out_features, in_features)
     if isinstance(filter, Tensor):

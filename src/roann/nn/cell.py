@@ -114,8 +114,8 @@ class RoaRNNCell(RoaModule):
         wanted = (*lead, self.hidden_size)
         if hx is None:
             hx = W.new_zeros(wanted)
-        elif hx.shape != wanted:
-            _checks.fail("hx", f"shape {wanted}", tuple(hx.shape), error=RuntimeError)
+        elif not isinstance(hx, Tensor) or hx.shape != wanted:
+            _checks.state(hx, wanted)
         return self.step(hx, input)
 
     def _weights(self) -> tuple[Tensor, Tensor, Tensor | None]:

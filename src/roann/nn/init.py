@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from roann import _checks
 from roann.filters import Haar
 
 Draw = Callable[[torch.Size, torch.Generator | None], Tensor]
@@ -56,6 +57,7 @@ def initialise(
         >>> bool((W @ W.T - torch.eye(3)).abs().max() < 1e-6)
         True
     """
+    _checks.generator(generator)
     bound = 1 / math.sqrt(W.shape[-2])
     normal = name in ("normal", "scaled_normal")
     if name == "orthogonal":

@@ -77,9 +77,8 @@ def enter_state(hx: Tensor | None, form: Layout, shape: tuple[int, int], like: T
     if hx is None:
         return torch.zeros(layers, B, N, dtype=like.dtype, device=like.device)
     wanted = (layers, B, N) if form.batched else (layers, N)
-    if tuple(hx.shape) != wanted:
-        kind = "a batch of packed sequences" if form.packed is not None else "this input"
-        _checks.fail("hx", f"shape {wanted} for {kind}", tuple(hx.shape), error=RuntimeError)
+    kind = "a batch of packed sequences" if form.packed is not None else "this input"
+    _checks.state(hx, wanted, f" for {kind}")
     _checks.same_dtype("hx", hx, like)
     if not form.batched:
         return hx.unsqueeze(1)

@@ -31,7 +31,8 @@ class RoaModule(Mixed):
         layers: int = 1,
     ) -> None:
         super().__init__(rho, horizon, alpha, features, learn_rho, device, dtype, layers)
-        self.nonlinearity = _checks.choice("nonlinearity", nonlinearity, ACTIVATIONS)
+        order = "it stands before bias and batch_first, as in torch.nn.RNN"
+        self.nonlinearity = _checks.choice("nonlinearity", nonlinearity, ACTIVATIONS, order)
         self.init = _checks.choice("init", init, INITS)
 
     def settings(self) -> dict[str, Any]:

@@ -165,6 +165,15 @@ class RoaRNN(RoaModule):
             initialise(self.init, self._tensor("weight_hh" + suffix), others, generator)
         self._reset_alpha()
 
+    @property
+    def all_weights(self) -> list[list[Tensor]]:
+        """W_i, W and b of each layer and direction, as `torch.nn.RNN` lists them."""
+        names = ("weight_ih", "weight_hh", *(("bias",) if self.bias else ()))
+        return [[self._tensor(name + suffix) for name in names] for _, suffix in self._scans()]
+
+    def flatten_parameters(self) -> None:
+        """Nothing: what `torch.nn.RNN` does here for cuDNN is not needed; code may call it."""
+
     def step(self, x: Tensor, u: Tensor, layer: int = 0) -> Tensor:
         """One step of one layer, forward in time: x (…, N) and u (…, I) give the next x (…, N)."""
         suffix = f"_l{layer}"
