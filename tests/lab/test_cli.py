@@ -127,13 +127,20 @@ def test_quiet_leaves_only_the_result(file, capsys):
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda p: p.stem)
 def test_every_experiment_of_the_paper_is_ready_to_run(path, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert main(["run", str(path), "--dry-run", "--json"]) == 0
+    code = main(["run", str(path), "--dry-run", "--json"])
     plan = json.loads(capsys.readouterr().out)
-    assert "missing" in plan or plan["steps"] > 0
+    assert code == 4 if "missing" in plan else (code == 0 and plan["steps"] > 0)
     assert main(["sweep", str(path), "--dry-run", "--json"]) == 0
     folders = json.loads(capsys.readouterr().out)["directories"]
     assert len(folders) == len(set(folders)) >= 1
     assert not os.listdir()
+
+
+def test_data_that_are_missing_fail_a_dry_run_as_they_would_the_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("ROANN_DATA", str(tmp_path))
+    file = next(path for path in EXPERIMENTS if path.stem == "psmnist-178")
+    assert main(["run", str(file), "--dry-run"]) == 4
+    assert "name it in the environment variable ROANN_DATA" in capsys.readouterr().out
 
 
 def test_there_is_an_experiment_for_every_curve_family():
@@ -210,6 +217,10 @@ def test_a_sweep_by_command(file, capsys):
     runs = json.loads(capsys.readouterr().out)["runs"]
     assert list(runs.values()) == ["finished", "finished"]
     assert [Path(r).name.rpartition("-s0-")[0] for r in runs] == ["tiny-rho-0.5", "tiny-rho-2"]
+    assert main([*words, "--root", "all", "-q"]) == 0
+    assert re.search(r"finished  all/tiny-rho-0.5\S+  best eval mse \d", capsys.readouterr().out)
+    assert main(["report", "all", "--out", "."]) == 2
+    assert "roann: . is a directory; name the file to write" in capsys.readouterr().err
     assert main(["report", "all", "--out", "page.html"]) == 0
     assert capsys.readouterr().out == "page.html\n"
     assert "tiny-rho-0.5" in Path("page.html").read_text()
@@ -267,9 +278,10 @@ def test_progress_suits_whoever_reads_it(monkeypatch):
     assert watcher(quiet=False) is Bar
 
 
-def test_a_terminal_gets_a_live_bar_without_colour_if_so_wanted(file):
+@pytest.mark.parametrize("columns", [60, 160])
+def test_a_terminal_gets_a_live_bar_without_colour_if_so_wanted(file, columns):
     """On a real pseudo-terminal, in a process of its own."""
-    environment = dict(os.environ, TERM="xterm-256color", COLUMNS="160", NO_COLOR="1")
+    environment = dict(os.environ, TERM="xterm-256color", COLUMNS=f"{columns}", NO_COLOR="1")
     leader, follower = pty.openpty()
     program = "import sys; from roann.lab.cli import main; sys.exit(main(sys.argv[1:]))"
     words = ["run", file, "--out", "bar", "--train.length", "40"]
@@ -295,7 +307,7 @@ def test_a_terminal_gets_a_live_bar_without_colour_if_so_wanted(file):
     assert b"finished after 40 steps" in out
     assert b"\x1b" not in out
     text = shown.decode()
-    assert "trivial 0.1667" in text
-    assert "/40" in text
+    assert ("trivial 0.1667" in text) == (columns > 60)
+    assert re.search(r"\d+/40, \S+ left", text)  # it goes last, where there is little room
     assert "\x1b[" in text  # it moves
     assert not re.search(r"\x1b\[[0-9;]*3[0-9]", text)  # it has no colour

@@ -365,6 +365,13 @@ def test_many_panels_stand_in_rows():
     ]
 
 
+def test_a_gradient_that_hardly_changes_looks_so():
+    (axes,) = gradient_along_time({"roa-rnn": [6.81, 6.82, 6.84]}).axes
+    low, high = axes.get_ylim()
+    assert high == pytest.approx(10 * low)
+    assert low * high == pytest.approx(6.81 * 6.84)
+
+
 @pytest.mark.parametrize("draw", [decision_surfaces, eigenvalues])
 def test_titles_of_neighbours_do_not_meet(draw):
     long = [f"roa-fnn, L = 50000, permutation, adam {k}" for k in range(5)]

@@ -294,3 +294,16 @@ def test_a_system_of_which_only_the_extreme_values_are_known_is_drawn_too(tmp_pa
     assert any("dilated-cnn" in label and "all are 0" in label for label in labels)
     assert "of more than 1,024 numbers only the largest and the smallest" in exhibit.caption
     assert "An arrow at the foot: all are exactly 0." in exhibit.caption
+
+
+def test_a_shorter_trial_of_a_seed_is_not_another_seed(tmp_path: Path):
+    for name, length in (("trial", 3), ("whole", 30)):
+        folder, evals = tmp_path / name, adding_evals(0.5, 0, length)
+        write_run(folder, task=ADDING, model=ROA, evals=evals, train={"length": 100 * length})
+    write_run(tmp_path / "other", task=ADDING, model=ROA, evals=evals, train={"seed": 1})
+    (section,) = sections_of(load_runs([tmp_path]))
+    (arm,) = section.arms
+    assert [run.name for run in arm.runs] == ["whole", "other"]
+    assert arm.left_out == 1
+    page = write_report([tmp_path], tmp_path / "page.html", title="x").read_text()
+    assert "2, 1 shorter left out" in page

@@ -2,13 +2,15 @@
 
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
 import tiny_runs
 from tiny_runs import CONTEXT, experiment, has_checkpoint, lines, until
 
 from roann.lab.checkpoint import sole_writer
-from roann.lab.config import RUN_ID, ConfigError
+from roann.lab.config import RUN_ID, ConfigError, to_toml
 from roann.lab.run import Stop, prepare, result_of
 from roann.lab.sweep import axes, expand, last_step, run_all
 
@@ -99,6 +101,27 @@ def test_a_sweep_that_is_killed_and_started_again_loses_and_repeats_nothing(tmp_
     before = {folder: (folder / "result.json").stat().st_mtime_ns for folder in cells}
     assert run_all(cells, 2, Stop(), quiet=True) == dict.fromkeys(cells, "finished")
     assert {folder: (folder / "result.json").stat().st_mtime_ns for folder in cells} == before
+
+
+def test_ctrl_c_while_the_server_of_processes_loads_ends_in_words(tmp_path):
+    """A terminal sends it to the whole group of processes."""
+    file = tmp_path / "tiny.toml"
+    file.write_text(to_toml(experiment("adding", length=5000).tables()))
+    program = "import sys; from roann.lab.cli import main; sys.exit(main(sys.argv[1:]))"
+    words = ["sweep", str(file), "--seeds", "0", "1", "--root", str(tmp_path / "runs")]
+    handled = signal.signal(signal.SIGINT, signal.default_int_handler)  # children inherit "ignore"
+    with subprocess.Popen(
+        [sys.executable, "-c", program, *words],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    ) as process:  # fmt: skip
+        signal.signal(signal.SIGINT, handled)
+        first = process.stderr.readline()
+        os.killpg(process.pid, signal.SIGINT)
+        rest = process.stderr.read()
+    assert first == "roann: 2 runs, 2 to do.\n"
+    assert process.returncode == 130
+    assert "Traceback" not in rest
+    assert "the same command goes on" in rest
 
 
 def test_a_run_in_another_process_is_left_to_it(tmp_path):

@@ -191,14 +191,15 @@ def write_synced(path: Path, data: bytes) -> None:
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Write a file so that it is there whole or not at all."""
-    temporary = path.with_name(f"{path.name}.tmp-{os.getpid()}")
+    """Write a file so that it is there whole or not at all; an error names it."""
+    temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
     try:
         write_synced(temporary, data)
         temporary.replace(path)
         sync_folder(path.parent)
-    except OSError:
+    except OSError as error:
         temporary.unlink(missing_ok=True)
+        error.filename, error.filename2 = str(path), None
         raise
 
 

@@ -228,6 +228,8 @@ def _parse(args: list[str]) -> tuple[Any, Experiment | None]:
             verbs[name] = _with_fields(verbs[name], base)
     kinds = tuple(Annotated[kind, tyro.conf.subcommand(verb)] for verb, kind in verbs.items())
     either: Any = Union[kinds]  # noqa: UP007 - made at run time
+    if os.environ.get("NO_COLOR"):  # which tyro does not know; it has this name for it
+        tyro._experimental_options["ansi_codes"] = False
     parsed = tyro.cli(
         either,
         prog="roann",

@@ -45,8 +45,9 @@ def _run(verb: cli.Run, experiment: Experiment) -> int:
         print(to_toml(experiment.tables()), end="")
         return cli.OK
     if verb.dry_run:
-        _say(verb, _plan(experiment, folder))
-        return cli.OK
+        plan = _plan(experiment, folder)
+        _say(verb, plan)
+        return cli.DATA if "missing" in plan else cli.OK
     run.prepare(folder, experiment)
     return _execute(verb, folder, None)
 
@@ -86,6 +87,15 @@ def _summary(folder: Path, result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def _best(folder: Path) -> str:
+    """The best score of a run that has ended, of the first of its sets, in a few words."""
+    result = run.result_of(folder)
+    if result is None or not result["best"]:
+        return ""
+    name, best = next(iter(result["best"].items()))
+    return f"  best {name} {result['primary']} {_number(best.get(result['primary']))}"
+
+
 def _sweep(verb: cli.Sweep, experiment: Experiment) -> int:
     axes = sweep.axes(read_tables(verb.file).get("sweep", {}), verb.grid, verb.seeds)
     cells = sweep.expand(experiment, axes, verb.root, verb.file.stem)
@@ -95,7 +105,7 @@ def _sweep(verb: cli.Sweep, experiment: Experiment) -> int:
     stop = run.Stop()
     with stop.listening():
         table = sweep.run_all(cells, verb.jobs, stop, verb.quiet)
-    lines = [f"{status:>10}  {folder}" for folder, status in table.items()]
+    lines = [f"{status:>11}  {folder}{_best(folder)}" for folder, status in table.items()]
     _say(
         verb, {"runs": {str(folder): status for folder, status in table.items()}}, "\n".join(lines)
     )

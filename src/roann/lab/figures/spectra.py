@@ -34,6 +34,7 @@ _WIDE = 30.0
 """|ln σ| beyond this needs a symmetric logarithmic axis to show the roa networks at all."""
 _FEW_ARMS = 3  # whose intervals have a line each in the legend
 _MANY_DOTS = 2000
+_DECADE = 10.0
 _MOST_STEPS = 12  # that have a label on the axis
 _NAME = 20  # letters of a name on a line, where names stand upright
 
@@ -330,9 +331,11 @@ def draw_gradients(
 ) -> None:
     """Draw the norms of `gradient_along_time` into axes."""
     styles = looks(arms)
+    drawn_norms: list[float] = []
     for label, norms in arms.items():
         at = list(times[label]) if times and label in times else list(range(1, len(norms) + 1))
         shown = [(t, n) for t, n in zip(at, norms, strict=True) if n > 0 and math.isfinite(n)]
+        drawn_norms += [n for _, n in shown]
         zeros = sum(1 for n in norms if n == 0)
         if zeros:  # the axis shows where they are, too
             axes.update_datalim([(at[0], 1.0), (at[-1], 1.0)], updatey=False)
@@ -342,6 +345,10 @@ def draw_gradients(
             [t for t, _ in shown], [n for _, n in shown], color=look.color, linestyle=look.dash,
             marker=look.marker, markersize=3.8, markevery=max(1, len(shown) // 8), label=name,
         )  # fmt: skip
+    if drawn_norms and max(drawn_norms) < _DECADE * min(drawn_norms):
+        # What hardly changes must look so, too: a decade at least.
+        middle = math.sqrt(min(drawn_norms) * max(drawn_norms))
+        axes.set_ylim(middle / math.sqrt(_DECADE), middle * math.sqrt(_DECADE))
     log_axis(axes, "y")
     axes.set_xlabel(xlabel)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True, steps=[1, 2, 5, 10]))

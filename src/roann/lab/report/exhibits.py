@@ -269,12 +269,12 @@ def _clouds(section: Section, arms: Sequence[Arm]) -> Exhibit | None:
 def _interval_words(clouds: Sequence[Cloud]) -> str:
     bounded = [cloud for cloud in clouds if cloud.upper is not None]
     words = []
-    if any(cloud.lower is not None and not cloud.vacuous for cloud in bounded):
-        words.append("The shaded interval is where the theorem says they must lie.")
+    if bounded:
+        words.append("The interval is where the theorem says they must lie.")
     if any(cloud.vacuous for cloud in bounded):
         words.append(
-            "Where it is only outlined it holds, but is so wide that it says nothing: what counts "
-            "is where the cloud really lies."
+            "Where it is only outlined, not shaded, it holds, but is so wide that it says nothing: "
+            "what counts is where the cloud really lies."
         )
     if any(cloud.lower is None for cloud in bounded):
         words.append("Without a lower end, ρ is too large for the theorem to bound from below.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from importlib import resources
@@ -16,11 +15,12 @@ import numpy as np
 from markupsafe import Markup, escape
 
 from roann import __version__
+from roann.lab.checkpoint import replace_file
 from roann.lab.figures import inline_svg, number_text
 from roann.lab.paper_figures import PSMNIST_TABLE
 from roann.lab.progress import printable
 from roann.lab.report.exhibits import Exhibit, exhibits_of, score_name, score_text
-from roann.lab.report.runs import Run, load_runs
+from roann.lab.report.runs import ReportError, Run, load_runs
 from roann.lab.report.summary import Arm, Outcome, Section, sections_of
 
 _LEADS = {
@@ -56,14 +56,11 @@ def write_report(
     Returns:
         `out`.
     """
+    if out.is_dir():
+        raise ReportError(f"{out} is a directory; name the file to write, such as report.html.")
     page = render(load_runs(places), title=title, extra=extra)
     out.parent.mkdir(parents=True, exist_ok=True)
-    part = out.with_name(f".{out.name}.{os.getpid()}.part")
-    try:
-        part.write_text(page, encoding="utf-8")
-        part.replace(out)
-    finally:
-        part.unlink(missing_ok=True)
+    replace_file(out, page.encode())
     return out
 
 
@@ -189,6 +186,7 @@ def _row(arm: Arm, section: Section) -> dict[str, Any]:
     goal = section.goal
     notes = [f"{arm.diverged} diverged"] * bool(arm.diverged)
     notes += [f"{arm.fell_back(goal)} fell back"] * bool(arm.fell_back(goal))
+    notes += [f"{arm.left_out} shorter left out"] * bool(arm.left_out)
     weights = arm.runs[0].facts.get("parameters")
     return {
         "label": arm.label,

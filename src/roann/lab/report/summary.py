@@ -94,11 +94,13 @@ class Arm:
         label: model, and what sets it apart from other arms of the same model.
         outcomes: one per run, by seed.
         claim: what the paper says of it.
+        left_out: how many runs of the same seeds did not go as far.
     """
 
     label: str
     outcomes: tuple[Outcome, ...]
     claim: Claim | None
+    left_out: int = 0
 
     @property
     def model(self) -> Mapping[str, Any]:
@@ -212,8 +214,9 @@ def _section(runs: list[Run]) -> Section:
     arms = [
         Arm(
             label,
-            tuple(_outcome(run, goal) for run in sorted(group, key=lambda run: run.seed)),
+            tuple(_outcome(run, goal) for run in _furthest(group)),
             claim_for(task, group[0].model),
+            len(group) - len(_furthest(group)),
         )
         for label, group in zip(_labels(list(groups.values())), groups.values(), strict=True)
     ]
@@ -221,6 +224,15 @@ def _section(runs: list[Run]) -> Section:
     names.sort(key=lambda name: not name.startswith("roa-"))
     arms.sort(key=lambda arm: (names.index(str(arm.model["name"])), _natural(arm.label)))
     return Section(_title(task), task, goal, tuple(arms))
+
+
+def _furthest(group: Iterable[Run]) -> list[Run]:
+    """One run for each seed, by seed: a trial before it, shorter, is not a seed of its own."""
+    found: dict[int, Run] = {}
+    for run in group:
+        if run.seed not in found or run.steps >= found[run.seed].steps:
+            found[run.seed] = run
+    return [found[seed] for seed in sorted(found)]
 
 
 def _labels(groups: Sequence[list[Run]]) -> list[str]:
