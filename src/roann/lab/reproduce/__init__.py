@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         for name in names
         if name in plan.FIGURES
     }
-    if options.only and not any(chosen.values()):
+    if options.only and chosen and not any(chosen.values()):
         raise ConfigError(
             f"--only {' '.join(options.only)} matches no run of {', '.join(options.figures)}: "
             "--dry-run without --only lists them."
