@@ -196,9 +196,7 @@ def test_a_damaged_source_leaves_nothing_under_the_file_s_name(tiny, tmp_path):
 
 def test_a_directory_that_cannot_be_made_is_a_clear_error(tiny, tmp_path):
     source = write(tmp_path / "source")
-    with pytest.raises(
-        DataError, match=r"cannot be written \(Not a directory\); name"
-    ):
+    with pytest.raises(DataError, match=r"cannot be written \(Not a directory\); name"):
         data.fetch_mnist(source / FILES[0].name / "dest", source)
 
 

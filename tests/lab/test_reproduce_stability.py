@@ -101,8 +101,13 @@ def test_the_same_seeds_on_another_processor_are_told_beside_ours():
     alike = book_of(fig2=here, elsewhere=here)
     assert "fate" not in "\n".join(elsewhere(alike["fig2"], alike))
     assert elsewhere({}, book) == []
+    warm = book | book_of(stable=[run("copying-400-warmup-s0", "copying", [1.0, 1.0])])
+    assert "How much of this is luck?" not in "\n".join(stability(warm["stable"], warm))
+    warm["elsewhere"]["copying-400"].pop(0)
+    luck = "`copying-400` collapses in 1 of 2 seeds here, and in 0 of the same 1 on another"
+    assert luck in "\n".join(stability(warm["stable"], warm))
     (claim,) = [v for v in verdicts(book, []) if "longer runs" in v.claim]
-    assert claim.ours.startswith("2 of 4 seeds collapse after having learnt")
+    assert claim.ours.startswith("1 of 3 seeds collapse after having learnt")
 
 
 def test_a_change_is_judged_over_the_same_seeds():
@@ -114,13 +119,19 @@ def test_a_change_is_judged_over_the_same_seeds():
     at = "2 meet the goal at some time (first at steps 100, 100)"
     now = f"0 of 2 seeds collapse, 0 end lost, {at}"
     was = f"1 of 2 seeds collapse, 1 end lost, {at}"
-    assert f"- `copying-400-warmup`: {now}; without the change {was}. It helps." in text
+    assert (
+        f"- `copying-400-warmup`: {now}; without the change {was}. By these counts it helps."
+        in text
+    )
     swapped = book_of(
         fig2=[run(f"copying-400-s{k}", "copying", [1.0, 1.0]) for k in range(2)],
         stable=[run(f"copying-400-warmup-s{k}", "copying", scores[k]) for k in range(2)],
     )
     text = "\n".join(stability(swapped["stable"], swapped))
-    assert f"- `copying-400-warmup`: {was}; without the change {now}. It harms." in text
+    assert (
+        f"- `copying-400-warmup`: {was}; without the change {now}. By these counts it harms."
+        in text
+    )
     mixed = book_of(
         fig2=[run("copying-400-s0", "copying", [0.9, 0.9])],
         stable=[run("copying-400-warmup-s0", "copying", [1.0, 0.125])],
@@ -139,7 +150,7 @@ def test_a_shorter_change_is_held_against_the_beginning_of_the_unchanged_runs():
     book = book_of(fig2=base, stable=calm)
     same = "0 of 1 seeds collapse, 0 end lost, 1 meet the goal at some time (first at steps 100)"
     text = "\n".join(stability(book["stable"], book))
-    assert f"{same}; without the change {same}. No difference in these counts." in text
+    assert f"{same}; without the change {same}. By these counts it makes no difference." in text
     calm[0].records.append(frame(150, 5.0, 60.0))
     text = "\n".join(stability(book["stable"], book))
     assert f"{same}, while the loss leapt in seeds 0 and came back; without" in text

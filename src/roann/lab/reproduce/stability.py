@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from roann.lab.reproduce.collapses import collapses, seeds_of_copying
+from roann.lab.reproduce.collect import ELSEWHERE
 from roann.lab.reproduce.judges import RECALLED, SUMMED, Arm
 from roann.lab.reproduce.reading import Reading
 from roann.lab.reproduce.tables import ABSENT, Arms, arms_table, shown, table
@@ -33,8 +34,24 @@ def stability(arms: Arms, book: Book) -> list[str]:
             length = arm[0].run.config["train"]["length"]
             same = [r.until(length) for r in base[family] if r.run.seed in seeds]
             lines.append(_beside(name, arm, same))
+    lines += _luck(base, book)
     copying = {name: arm for name, arm in arms.items() if arm[0].primary == "recall_accuracy"}
     lines += ["", *_kept({**base, **arms}), *seeds_of_copying(copying), *collapses(copying)]
+    return lines
+
+
+def _luck(base: Arms, book: Book) -> list[str]:
+    """How much the counts of an unchanged setting differ by rounding alone."""
+    lines = []
+    for name, other in book.get(ELSEWHERE, {}).items():
+        here, there = (sum(bool(r.falls) for r in arm) for arm in (base.get(name, []), other))
+        if name in base and here != there:
+            lines += [
+                "",
+                f"How much of this is luck? Unchanged, `{name}` collapses in {here} of "
+                f"{len(base[name])} seeds here, and in {there} of the same {len(other)} on another "
+                "processor, where only rounding differs (Fig. 2 above).",
+            ]
     return lines
 
 
@@ -81,7 +98,8 @@ def _verdict(now: _Count, was: _Count) -> str:
     better, worse = ([name for name, gain in gains.items() if sign * gain > 0] for sign in (1, -1))
     if better and worse:
         return f"It helps in {' and '.join(better)}, and harms in {' and '.join(worse)}."
-    return "It helps." if better else "It harms." if worse else "No difference in these counts."
+    word = "it helps" if better else "it harms" if worse else "it makes no difference"
+    return f"By these counts {word}."
 
 
 def _goal(r: Reading) -> float:
