@@ -3,6 +3,7 @@
 import pytest
 from invented_runs import book_of, run
 
+from roann.lab.reproduce import chapters
 from roann.lab.reproduce.collapses import collapses, elsewhere
 from roann.lab.reproduce.reading import Fall, Reading, arms_of
 from roann.lab.reproduce.stability import stability
@@ -98,6 +99,10 @@ def test_the_same_seeds_on_another_processor_are_told_beside_ours():
     assert "A, avx2: past 99 % 0, 1; collapsed 1; lost at the end 1. B, avx2: " in text
     assert "B, avx2: past 99 % none; collapsed 0; lost at the end 0. Weights" in text
     assert "not the fate of a seed" in text
+    page = "\n".join(chapters.copying(book["fig2"], book))
+    assert "- `copying-400`: 1 of 2 seeds collapse." in page
+    assert "- `copying-400, elsewhere`: 1 of 2 seeds collapse." in page
+    assert "| `copying-400-s0, elsewhere` | 90.00 % at 100 | 200 (12.50 %) |" in page
     alike = book_of(fig2=here, elsewhere=here)
     assert "fate" not in "\n".join(elsewhere(alike["fig2"], alike))
     assert elsewhere({}, book) == []

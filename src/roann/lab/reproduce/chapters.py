@@ -6,10 +6,12 @@ import math
 import re
 import statistics
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from roann.lab.paper_figures import LINEAR_SOFTMAX, PSMNIST_TABLE, RHO, TRIALS, trained_for
 from roann.lab.reproduce.collapses import collapses, elsewhere, seeds_of_copying
+from roann.lab.reproduce.collect import ELSEWHERE
 from roann.lab.reproduce.judges import CLOSE, PSMNIST, SUMMED, Arm, pairs
 from roann.lab.reproduce.moons import moon
 from roann.lab.reproduce.reading import ALIKE, Reading, best_of, median_of
@@ -28,7 +30,15 @@ def copying(arms: Arms, book: Book) -> list[str]:
         *arms_table(arms),
     ]
     ours = {name: arm for name, arm in arms.items() if re.fullmatch(r"copying-\d+", name)}
-    return lines + seeds_of_copying(ours) + collapses(ours) + elsewhere(ours, book)
+    other = {
+        f"{name}, elsewhere": [
+            Reading(replace(r.run, name=f"{r.run.name}, elsewhere")) for r in book[ELSEWHERE][name]
+        ]
+        for name in book.get(ELSEWHERE, {})
+        if name in ours
+    }
+    lines += seeds_of_copying(ours) + collapses({**ours, **other})
+    return lines + elsewhere(ours, book)
 
 
 def adding(arms: Arms, book: Book) -> list[str]:
