@@ -93,11 +93,11 @@ def test_the_same_seeds_on_another_processor_are_told_beside_ours():
     here = [run(f"copying-400-s{k}", "copying", [1.0, v]) for k, v in enumerate((1.0, 0.125))]
     there = [run(f"copying-400-s{k}", "copying", [0.9, v]) for k, v in enumerate((0.125, 0.9))]
     for r in here + there:
-        r.env.update({"cpu": "A" if r in here else "B", "native_kernel": "avx2"})
+        r.env.update(cpu="A" if r in here else "B", native_kernel="avx2", commit="c")
     book = book_of(fig2=here, elsewhere=there)
     text = "\n".join(elsewhere(book["fig2"], book))
-    assert "A, avx2: past 99 % 0, 1; collapsed 1; lost at the end 1. B, avx2: " in text
-    assert "B, avx2: past 99 % none; collapsed 0; lost at the end 0. Weights" in text
+    assert "A, avx2 (commit c): past 99 % 0, 1; collapsed 1; lost at the end 1. B, avx2 " in text
+    assert "B, avx2 (commit c): past 99 % none; collapsed 0; lost at the end 0. Weights" in text
     assert "not the fate of a seed" in text
     page = "\n".join(chapters.copying(book["fig2"], book))
     assert "- `copying-400`: 1 of 2 seeds collapse." in page

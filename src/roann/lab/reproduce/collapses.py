@@ -95,9 +95,9 @@ def elsewhere(arms: Arms, book: Mapping[str, Arms]) -> list[str]:
         )
         if _ends(here) != _ends(other):
             words += (
-                " Weights and sequences are the same, and a training repeats to the bit on one "
-                "processor; on another, sums are rounded otherwise, and over hundreds of updates "
-                "that is enough. So a collapse is a risk of the setting, not the fate of a seed, "
+                " Weights, sequences and settings are the same, and a training repeats to the bit on "
+                "one processor; on another, and with another version of the kernel, sums are "
+                "rounded otherwise, and over hundreds of updates that is enough. So a collapse is a risk of the setting, not the fate of a seed, "
                 "and between arms of five seeds a difference as large as this may be luck."
             )
         lines += [words, ""]
@@ -106,7 +106,7 @@ def elsewhere(arms: Arms, book: Mapping[str, Arms]) -> list[str]:
 
 def _processor(arm: Sequence[Reading]) -> str:
     env = arm[0].run.env
-    return f"{env.get('cpu')}, {env.get('native_kernel')}"
+    return f"{env.get('cpu')}, {env.get('native_kernel')} (commit {env.get('commit')})"
 
 
 def _ends(arm: Sequence[Reading]) -> str:

@@ -50,7 +50,7 @@ def _luck(base: Arms, book: Book) -> list[str]:
                 "",
                 f"How much of this is luck? Unchanged, `{name}` collapses in {here} of "
                 f"{len(base[name])} seeds here, and in {there} of the same {len(other)} on another "
-                "processor, where only rounding differs (Fig. 2 above).",
+                "processor, where sums are rounded otherwise (Fig. 2 above).",
             ]
     return lines
 
