@@ -95,10 +95,11 @@ def elsewhere(arms: Arms, book: Mapping[str, Arms]) -> list[str]:
         )
         if _ends(here) != _ends(other):
             words += (
-                " Weights, sequences and settings are the same, and a training repeats to the bit on "
-                "one processor; on another, and with another version of the kernel, sums are "
-                "rounded otherwise, and over hundreds of updates that is enough. So a collapse is a risk of the setting, not the fate of a seed, "
-                "and between arms of five seeds a difference as large as this may be luck."
+                " Weights, sequences and settings are the same, and a training repeats to the bit "
+                "on one processor; on another, and with another version of the kernel, sums are "
+                "rounded otherwise, and over hundreds of updates that is enough. So a collapse is "
+                "a risk of the setting, not the fate of a seed, and between arms of five seeds a "
+                "difference as large as this may be luck."
             )
         lines += [words, ""]
     return lines
