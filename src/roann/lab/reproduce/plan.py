@@ -187,7 +187,6 @@ FIGURES: dict[str, Figure] = {
         "what makes it stable",
         (
             Arm("copying-400", 5, {"train.warmup": 50, **_HALF}, "copying-400-warmup"),
-            Arm("adding-1000", 5, {"train.warmup": 50}, "adding-1000-warmup"),
             Arm("copying-400", 5, {"train.lr": 0.1, **_HALF}, "copying-400-lr-0.1"),
             # About the norm of a gradient that learns: a leap has ten to a thousand times as much.
             Arm("copying-400", 5, {"train.clip_norm": 0.01, **_HALF}, "copying-400-clip-0.01"),
