@@ -26,6 +26,16 @@ def test_every_run_is_valid_and_has_a_name_of_its_own(figure, scale):
     assert len(digests) == len(cells)  # no run is done twice
 
 
+@pytest.mark.parametrize("scale", ["quick", "full"])
+@pytest.mark.parametrize("figure", plan.FIGURES)
+def test_no_rho_is_larger_than_its_horizon(figure, scale):
+    """α = ρ / horizon is at most 1, or the run cannot be made."""
+    for name, cell in plan.experiments(figure, scale, EXPERIMENTS).items():
+        if cell.model_name == "roa-rnn" and cell.task_name != "psmnist":
+            task = TASKS[cell.task_name].build(cell.task)
+            assert cell.model.rho <= task.horizon, name
+
+
 def test_every_experiment_file_is_used():
     used = {arm.file for figure in plan.FIGURES.values() for arm in figure.arms}
     assert {path.stem for path in EXPERIMENTS.glob("*.toml")} <= used

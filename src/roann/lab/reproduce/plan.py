@@ -230,7 +230,7 @@ _BRIEF: dict[str, dict[str, Any]] = {
     "ablation-psmnist": {"model.hidden_size": 48, "train.length": 1, "train.probe_at": [0, 1]},
     "rho-adding": {"task.length": 50, "train.length": 500, "train.probe_at": []},
     "rho-copying": {
-        "task.lag": 30,
+        "task.lag": 50,  # with the ten symbols more than the largest ρ
         "model.hidden_size": 64,
         "train.length": 200,
         "train.probe_at": [],
