@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from made_runs import ADDING, ROA, adding_evals, psmnist_evals, write_many, write_run
+from test_tasks_mnist import DIRECTORY, real
 
 from roann.lab.data import load_mnist
 from roann.lab.paper_figures import CLAIMS, LINEAR_SOFTMAX, PSMNIST_TABLE, claim_for, trained_for
@@ -234,9 +235,10 @@ def test_of_a_learned_rho_the_paper_says_nothing():
     assert claim_for({"name": "psmnist"}, model | {"learn_rho": 0.04}) is None
 
 
+@real
 @pytest.mark.slow
 def test_a_linear_softmax_on_the_pixels_scores_what_is_drawn():
-    images, labels, test_images, test_labels = load_mnist()
+    images, labels, test_images, test_labels = load_mnist(DIRECTORY)
     inputs, test_inputs = (x.reshape(-1, 784) / 255 for x in (images, test_images))
     readout = torch.nn.Linear(784, 10)
     for parameter in readout.parameters():
