@@ -307,3 +307,13 @@ def test_a_shorter_trial_of_a_seed_is_not_another_seed(tmp_path: Path):
     assert arm.left_out == 1
     page = write_report([tmp_path], tmp_path / "page.html", title="x").read_text()
     assert "2, 1 shorter left out" in page
+
+
+def test_an_arm_is_not_named_as_another_without_its_change(tmp_path: Path):
+    plans = ({"lr": 0.1}, {"lr": 0.5, "clip_norm": 0.01}, {"lr": 0.5, "warmup": 50})
+    for k, plan in enumerate(plans):
+        write_run(tmp_path / f"{k}", task=ADDING, model=ROA, evals=adding_evals(0.5, k), train=plan)
+    (section,) = sections_of(load_runs([tmp_path]))
+    assert [arm.label for arm in section.arms] == [
+        "roa-rnn, lr = 0.1", "roa-rnn, lr = 0.5, clip norm = 0.01", "roa-rnn, lr = 0.5, warmup = 50"
+    ]  # fmt: skip

@@ -6,6 +6,7 @@ import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import permutations
 from typing import Any
 
 from roann.lab import records
@@ -255,7 +256,11 @@ def _labels(groups: Sequence[list[Run]]) -> list[str]:
 
 
 def _telling(tables: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The keys that tell these tables apart: sizes, and as few more as do, from the first on."""
+    """The keys that tell these tables apart: sizes, and as few more as do, from the first on.
+
+    One whose words are a part of another's reads as that without the rest, and must be so: a key
+    in which the two differ stays.
+    """
     keys = [
         key
         for key in dict.fromkeys(key for table in tables for key in table)
@@ -263,9 +268,10 @@ def _telling(tables: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
     for key in [key for key in reversed(keys) if key not in _SIZES]:
         fewer = [other for other in keys if other != key]
-        if len({tuple(repr(table.get(k) or None) for k in fewer) for table in tables}) == len(
-            tables
-        ):
+        words = [{(k, repr(table[k])) for k in fewer if table.get(k)} for table in tables]
+        values = [repr(table.get(key) or None) for table in tables]
+        pairs = permutations(zip(values, words, strict=True), 2)
+        if all(a == b or not said <= more for (a, said), (b, more) in pairs):
             keys = fewer
     return keys
 
