@@ -317,7 +317,7 @@ _DRAWN = {
     "fig2": ("copying-10000-rnn", "copying-10000-lstm"),
     "fig3": ("adding-5000-rnn", "adding-5000-lstm"),
 }
-"""Curves of the paper's figures that no arm of the plan makes: a seed of each takes hours."""
+"""Curves of the paper's figures that no arm of the plan makes."""
 
 
 def departures(book: Book) -> list[str]:

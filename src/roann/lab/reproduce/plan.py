@@ -188,7 +188,7 @@ FIGURES: dict[str, Figure] = {
         (
             Arm("copying-400", 5, {"train.warmup": 50, **_HALF}, "copying-400-warmup"),
             Arm("copying-400", 5, {"train.lr": 0.1, **_HALF}, "copying-400-lr-0.1"),
-            # About the norm of a gradient that learns: a leap has ten to a thousand times as much.
+            # About the norm of a gradient while it learns; where the loss leaps it has far more.
             Arm("copying-400", 5, {"train.clip_norm": 0.01, **_HALF}, "copying-400-clip-0.01"),
             # The grid, at a shorter lag, ends at 100 % for every ρ up to 1/2.
             Arm("copying-400", 5, {"model.rho": 0.1, **_HALF}, "copying-400-rho-0.1"),
