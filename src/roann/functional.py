@@ -1,30 +1,33 @@
-"""The corridor: one step and one scan of a random orthogonal additive network, without state.
+"""One step and one scan of a random orthogonal additive network, without state.
 
-`roa_step` and `roa_scan` take tensors and a filter, check them, pick a kernel, and return.
+`roa_step` and `roa_scan` take tensors and a filter, check them, and call the operator of
+`roann.kernels.operator`, or the reference loop where only that can serve.
 """
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-from dataclasses import replace
+from contextlib import AbstractContextManager, nullcontext
 from itertools import pairwise
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from roann import _checks
-from roann.kernels import fused, native, reference
+from roann.kernels import operator, reference
 from roann.kernels import step as single
 from roann.kernels.activations import ACTIVATIONS
-from roann.kernels.linear import Dense, Gather, Linear, Rotation
+from roann.kernels.linear import FORMS, Dense, Linear
 from roann.kernels.memory import MEMORIES
-from roann.kernels.problem import Kernel, Problem
+from roann.kernels.problem import Problem
 from roann.kernels.ragged import Ragged
-from roann.kernels.scan import scan, tensors_of
 
-BACKENDS = ("auto", "reference", "fused", "native")
+BACKENDS = ("auto", "reference", *reversed(operator.KERNELS))
+_HALF = (torch.float16, torch.bfloat16)
+_TRACERS = "torch.jit.trace or an exporter built on it"
+_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 @runtime_checkable
@@ -78,12 +81,19 @@ def roa_step(
     Reference: Eq. (12) and (19) of the paper.
     """
     phi = ACTIVATIONS[_checks.choice("nonlinearity", nonlinearity, ACTIVATIONS)]
-    form = _form(O, x)
+    form = _form(O, x.dtype)
     x_next = single.step(x, u, W, W_i, b, form, alpha, phi)
     if x_next is not None:
         return x_next
-    drive = b if u is None or W_i is None else F.linear(u, W_i, b)
-    return reference.step(x, drive, W, form, alpha, phi)
+    given = _one_dtype({"x": x, "u": u, "W": W, "W_i": W_i, "b": b})
+    wide = {name: _widened(t) for name, t in given.items()}
+    drive = b = wide["b"]
+    with _full_precision(x):
+        if wide["u"] is not None and wide["W_i"] is not None:
+            drive = F.linear(wide["u"], wide["W_i"], b)
+        x, W = wide["x"], wide["W"]  # type: ignore[assignment]
+        x_next = reference.step(x, drive, W, _form(form, x.dtype), _alpha(alpha, x), phi)
+    return x_next.to(given["x"].dtype)  # type: ignore[union-attr]
 
 
 def roa_scan(
@@ -126,6 +136,9 @@ def roa_scan(
         memory: "store", "checkpoint" (O(√T)) or "reversible" (O(1)): what backward is given.
         last_only: return None in place of the states; no (T, B, N) array need exist.
 
+    All tensors have one float dtype (O is cast to it). A scan in float16 or bfloat16 runs in
+    float32 and rounds its results: a state that is rounded T times is lost.
+
     Shape:
         x0 (B, N); u (T, B, I), or (S, I) with S = Σ batch_sizes; W and O (N, N) or (T, N, N);
         W_i (N, I); b (N,) or (T, N); alpha (), (N,), (T, 1) or (T, N). Returns the states
@@ -142,61 +155,80 @@ def roa_scan(
     phi = ACTIVATIONS[_checks.choice("nonlinearity", nonlinearity, ACTIVATIONS)]
     _checks.choice("backend", backend, BACKENDS)
     _checks.choice("memory", memory, MEMORIES)
-    if _checks.autocast(x0):
-        # The state must not be rounded T times: under autocast the scan runs in full precision.
-        x0, W = _full(x0), _full(W)
-        u, W_i, b = (None if t is None else _full(t) for t in (u, W_i, b))
-    a = (
-        alpha
-        if isinstance(alpha, Tensor)
-        else torch.full((), alpha, dtype=x0.dtype, device=x0.device)
-    )
+    if torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
+        cure = "a trace holds for one length only; a RoaRNNCell, which has none, can be traced"
+        _checks.fail("tracing", "torch.export or torch.compile", _TRACERS, cure, RuntimeError)
+    given = _one_dtype({"x0": x0, "u": u, "W": W, "W_i": W_i, "b": b})
+    x0, u, W, W_i, b = (_widened(t) for t in given.values())  # type: ignore[assignment]
     ragged = _ragged(batch_sizes, x0, u)
     T = _steps(None if ragged else u, W, b, ragged, steps)
-    p = Problem(x0, u, W, W_i, b, _form(O, x0), a.to(x0.dtype), phi, T, ragged)
-    _check_shapes(p)
-    if torch.compiler.is_compiling():
-        # One opaque call: a traced loop would become a graph of T nodes. Not as a decorator, which
-        # would import the compiler with the package.
-        opaque = torch.compiler.disable(_run)  # type: ignore[no-untyped-call]
-        result: tuple[Tensor | None, Tensor] = opaque(p, backend, memory, last_only)
-        return result
-    return _run(p, backend, memory, last_only)
-
-
-def _run(p: Problem, backend: str, memory: str, last_only: bool) -> tuple[Tensor | None, Tensor]:
-    with (
-        torch.autocast(p.x0.device.type, enabled=False) if _checks.autocast(p.x0) else nullcontext()
-    ):
-        if _plain(p, backend):
+    form = _form(O, x0.dtype)
+    if FORMS.get(form.name) is not type(form):
+        form = Dense(form.to_dense())
+    p = Problem(x0, u, W, W_i, b, form, _alpha(alpha, x0), phi, T, ragged)
+    states: Tensor | None
+    if _needs_loop(p, backend):
+        p.check()
+        with _full_precision(x0):
             states, last = reference.scan(p)
-            return None if last_only else states, last
-        kernel = _kernel(p, backend)
-        if p.u is not None:
-            p = replace(p, u=p.u.contiguous())  # kernels read it row by row
-        if torch.is_grad_enabled() and any(
-            t is not None and t.requires_grad for t in tensors_of(p)
-        ):
-            return scan(kernel, MEMORIES[memory], p, last_only)
-        if last_only:
-            return None, MEMORIES["checkpoint"].forward(kernel, p, True)[1]
-        states, _ = kernel.forward(p, False)
-        return states, p.final(states).clone()
+    else:
+        states, last = operator.scan(p, backend, memory, last_only)
+    if last.dtype is not (dtype := given["x0"].dtype):  # type: ignore[union-attr]
+        states, last = None if states is None else states.to(dtype), last.to(dtype)
+    return (None if last_only else states), last
 
 
-def _full(t: Tensor) -> Tensor:
-    return t.float() if t.dtype in (torch.float16, torch.bfloat16) else t
+def _one_dtype(given: dict[str, Tensor | None]) -> dict[str, Tensor | None]:
+    """The tensors, if all have the float dtype of the first; under autocast, made so."""
+    name, first = next(iter(given.items()))
+    assert first is not None
+    if _checks.autocast(first):
+        given = {name: _widened(t) for name, t in given.items()}
+    for other, t in given.items():
+        if t is not None and not t.is_floating_point():
+            _checks.fail(other, "a tensor of a float dtype", t.dtype, f"cast it to {first.dtype}")
+    wanted = given[name].dtype  # type: ignore[union-attr]
+    for other, t in given.items():
+        if t is not None and t.dtype != wanted:
+            _checks.fail(other, f"dtype {wanted}, as {name}", t.dtype, f"cast it to {wanted}")
+    return given
 
 
-def _form(O: Orthogonal, x: Tensor) -> Linear:
-    """O as a kernel consumes it, in the dtype of x."""
-    if type(O) is Dense and O.matrix.dtype is x.dtype:  # the usual case, at no cost
+def _widened(t: Tensor | None) -> Tensor | None:
+    """In float32, if it is in half precision."""
+    return t.float() if t is not None and t.dtype in _HALF else t
+
+
+def _alpha(alpha: float | Tensor, x: Tensor) -> Tensor:
+    """α in the dtype of x."""
+    if not isinstance(alpha, Tensor):
+        return torch.full((), alpha, dtype=x.dtype, device=x.device)
+    if not alpha.is_floating_point():
+        _checks.fail("alpha", "a number or a tensor of a float dtype", alpha.dtype)
+    return alpha.to(x.dtype)
+
+
+def _full_precision(x: Tensor) -> AbstractContextManager[Any]:
+    """Autocast off."""
+    if _checks.autocast(x):
+        return torch.autocast(x.device.type, enabled=False)
+    return nullcontext()
+
+
+def _form(O: Orthogonal, dtype: torch.dtype) -> Linear:
+    """O as a kernel consumes it: numbers in `dtype`, or float32 for half precision."""
+    if type(O) is Dense and O.matrix.dtype is dtype:  # the usual case, at no cost
         return O
     form = Dense(O) if isinstance(O, Tensor) else O if isinstance(O, Linear) else O.form()
-    tensors = form.tensors()
-    if all(t.dtype == x.dtype or not t.is_floating_point() for t in tensors):
-        return form
-    return form.with_tensors(tuple(t.to(x.dtype) if t.is_floating_point() else t for t in tensors))
+    dtype = torch.float32 if dtype in _HALF else dtype
+    cast = []
+    for name, t in zip(form.names, form.tensors(), strict=True):
+        integer = name in form.integers
+        if not (t.dtype in _INTEGERS if integer else t.is_floating_point()):
+            kind = "an integer" if integer else "a float"
+            _checks.fail("O", f"{kind} dtype for its {name}", t.dtype)
+        cast.append(t.to(torch.int64 if integer else dtype))
+    return form.with_tensors(tuple(cast))
 
 
 def _steps(
@@ -209,12 +241,12 @@ def _steps(
         "batch_sizes": None if ragged is None else len(ragged.sizes),
         "steps": steps,
     }
-    lengths = {n for n in found.values() if n is not None}
-    if len(lengths) != 1 or min(lengths) < 1:
-        said = {k: v for k, v in found.items() if v is not None}
+    said = {k: n for k, n in found.items() if n is not None}
+    T = next(iter(said.values()), 0)
+    if T < 1 or any(n != T for n in said.values()):
         sources = "u, W, b, batch_sizes or steps"
         _checks.fail("steps", f"one length of at least 1 from {sources}", said or "none")
-    return lengths.pop()
+    return T
 
 
 def _ragged(batch_sizes: tuple[int, ...] | None, x0: Tensor, u: Tensor | None) -> Ragged | None:
@@ -234,73 +266,25 @@ def _ragged(batch_sizes: tuple[int, ...] | None, x0: Tensor, u: Tensor | None) -
     return Ragged(tuple(batch_sizes))
 
 
-def _check_shapes(p: Problem) -> None:
-    """Refuse what does not fit together: kernels read memory by these sizes."""
-    if p.x0.dim() != 2 or p.W.dim() not in (2, 3):
-        got = f"{tuple(p.x0.shape)} and {tuple(p.W.shape)}"
-        _checks.fail("x0 and W", "shapes (B, N) and (N, N) or (T, N, N)", got)
-    T, N, out = p.steps, p.x0.shape[1], p.W.shape[-2]
-    if T > 1 and out != N:
-        _checks.fail("W", f"shape ({N}, {N}) or ({T}, {N}, {N})", tuple(p.W.shape))
-    if (p.u is None) != (p.W_i is None):
-        _checks.fail("u and W_i", "both or neither", "one of them")
-    I = 0 if p.W_i is None else p.W_i.shape[-1]
-    fitting: list[tuple[str, Tensor | None, list[tuple[int, ...]]]] = [
-        ("W", p.W, [(out, N), (T, out, N)]),
-        ("u", p.u, [p.shape(I)]),
-        ("W_i", p.W_i, [(out, I)]),
-        ("b", p.b, [(out,), (T, out)]),
-        ("alpha", p.alpha, [(), (out,), (T, 1), (T, out)]),
-    ]
-    if isinstance(p.O, Dense):
-        fitting.append(("O", p.O.matrix, [(out, N), (T, out, N)]))
-    elif isinstance(p.O, Gather | Rotation):
-        fitting += [("O", t, [(out,), (T, out)]) for t in p.O.tensors()]
-    for name, t, shapes in fitting:
-        if t is None:
-            continue
-        if tuple(t.shape) not in shapes:
-            _checks.fail(name, "shape " + " or ".join(map(str, shapes)), tuple(t.shape))
-        if t.is_floating_point() and t.dtype != p.x0.dtype:
-            _checks.fail(name, f"dtype {p.x0.dtype}, as x0", t.dtype, f"cast it to {p.x0.dtype}")
-
-
-def _transformed(t: Tensor) -> bool:
-    return torch._C._functorch.is_functorch_wrapped_tensor(t)
-
-
-def _plain(p: Problem, backend: str) -> bool:
-    """Whether only the plain loop can serve: transforms, forward mode, tracing, a learned O."""
+def _needs_loop(p: Problem, backend: str) -> bool:
+    """Whether only the plain loop can serve: asked for, torch.func, forward mode, a learned O."""
     if backend == "reference":
         return True
-    tensors = [t for t in tensors_of(p) if t is not None]
-    needs_loop = (
-        any(_transformed(t) for t in tensors)
-        or single.watched()
-        or any(t.requires_grad for t in p.O.tensors())
-        or p.x0.is_meta
-    )
-    if needs_loop and backend != "auto":
-        _checks.fail(
-            "backend",
-            "'auto' or 'reference' under torch.func, forward mode, tracing or with a learned O",
-            repr(backend),
-            error=RuntimeError,
-        )
-    return needs_loop
+    needs = any(t.requires_grad for t in p.O.tensors()) or _is_transformed(p)
+    if needs and backend != "auto":
+        expected = "'auto' or 'reference' under torch.func, in forward mode or with a learned O"
+        _checks.fail("backend", expected, repr(backend), error=RuntimeError)
+    return needs
 
 
-def _kernel(p: Problem, backend: str) -> Kernel:
-    square = p.W.shape[-1] == p.W.shape[-2] and p.x0.shape[0] > 0
-    if backend == "native" and not native.available():
-        _checks.fail(
-            "backend", "a kernel that can run here", "'native'", native.why_not(), RuntimeError
-        )
-    if backend == "native" and square and not native.supports(p):
-        what = f"{p.W.dtype} on {p.W.device}"
-        _checks.fail(
-            "backend", "float32 or float64 on the CPU for 'native'", what, error=RuntimeError
-        )
-    if backend in ("auto", "native") and square and native.available() and native.supports(p):
-        return native
-    return fused
+def _is_transformed(p: Problem) -> bool:
+    """Whether a transform of torch.func, or forward mode, follows one of the tensors."""
+    tensors = [t for t in (p.x0, p.u, p.W, p.W_i, p.b, p.alpha, *p.O.tensors()) if t is not None]
+    if torch.compiler.is_dynamo_compiling():  # it cannot look; an operator says so by itself
+        return False
+    if any(torch.func.debug_unwrap(t) is not t for t in tensors):
+        return True
+    unpack: Any = forward_ad.unpack_dual
+    if unpack(p.x0).primal is p.x0:  # the tensor itself: forward mode is off
+        return False
+    return any(unpack(t).tangent is not None for t in tensors)

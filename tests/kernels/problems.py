@@ -60,7 +60,7 @@ def make(
         ragged=Ragged(tuple(sizes)) if ragged else None,
     )
     p = cast(p, dtype)
-    return replace(p, alpha=p.alpha.requires_grad_(learned))
+    return replace(p, terms=learned)
 
 
 def cast(p, dtype):

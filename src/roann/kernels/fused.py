@@ -12,9 +12,19 @@ from torch import Tensor
 
 from roann.kernels.linear import Dense
 from roann.kernels.outer import add_outer
-from roann.kernels.problem import LARGE_ALPHA, Adjoint, Before, Problem, Undone
+from roann.kernels.problem import LARGE_ALPHA, Adjoint, Before, Problem, Room, Undone
 
-__all__ = ["add_outer", "backward", "forward", "inverse", "project"]
+__all__ = ["add_outer", "backward", "forward", "inverse", "project", "supports", "trace_room"]
+
+
+def supports(p: Problem) -> bool:
+    """Any device, any float dtype, any shape."""
+    return True
+
+
+def trace_room(p: Problem) -> Room:
+    """See `Kernel.trace_room`."""
+    return p.shape(p.W.shape[-2]), p.x0.dtype
 
 
 def project(p: Problem) -> Tensor | None:
@@ -63,7 +73,7 @@ def forward(p: Problem, keep: bool) -> tuple[Tensor, Tensor | None]:
 
 def _kept(p: Problem, alpha: Tensor, value: Tensor, Ox: Tensor) -> Tensor:
     """What goes into the trace. See Note [One array for two] in problem.py."""
-    if not p.alpha.requires_grad:
+    if not p.terms:
         return p.phi.slope(value)
     return torch.where(alpha > LARGE_ALPHA, Ox, value)
 
@@ -85,19 +95,19 @@ def backward(
 ) -> Adjoint:
     """See `Kernel.backward`."""
     B, N = p.x0.shape[0], trace.shape[-1]
-    moved = torch.empty_like(trace) if p.alpha.requires_grad else None
+    found, moved = torch.empty_like(trace), torch.empty_like(trace) if p.terms else None
     lam = trace.new_zeros(B, N) if g_last is None else g_last.clone()
     for k in reversed(range(p.steps)):
-        n, alpha, a = p.rows(k), p.alpha_at(k), p.at(trace, k)
+        n, alpha, slope, a = p.rows(k), p.alpha_at(k), p.at(trace, k), p.at(found, k)
         here = lam[:n]
         if g_states is not None:
             here += p.at(g_states, k)
         if moved is not None:
             assert after is not None
-            value, difference = _terms(alpha, a, p.at(after, k))
+            value, difference = _terms(alpha, slope, p.at(after, k))
             torch.mul(difference, here, out=p.at(moved, k))
-            a.copy_(p.phi.slope(value))
-        a.mul_(here).mul_(alpha)
+            slope = p.phi.slope(value)
+        torch.mul(slope, here, out=a).mul_(alpha)
         back = torch.matmul(a, p.W[k] if p.W.dim() == 3 else p.W)
         rest = (1 - alpha) * here
         O = p.O.at(k)
@@ -109,14 +119,14 @@ def backward(
             lam = back
         else:
             lam[:n] = back
-    return Adjoint(trace, lam, moved)
+    return Adjoint(found, lam, moved)
 
 
 def inverse(p: Problem, last: Tensor, rounds: int) -> Undone:
     """See `Kernel.inverse`."""
     drive = project(p)
     previous = last.new_empty(p.shape(last.shape[-1]))
-    after = torch.empty_like(previous) if p.alpha.requires_grad else None
+    after = torch.empty_like(previous) if p.terms else None
     trace = torch.empty_like(previous)
     x = last.clone()
     for k in reversed(range(p.steps)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor
 
 from roann.kernels.problem import Adjoint, Before, Kernel, Problem
 
+LEAVES = ("x0", "u", "W", "W_i", "b", "alpha")  # what has a gradient, in the operators' order
 _SHARED = {"W": 2, "W_i": 2, "b": 1, "alpha": 1}  # dimensions of what all steps add to, at most
 
 
@@ -17,6 +19,7 @@ class Gradients:
     """Gradients of a scan, accumulated segment by segment; None where not wanted."""
 
     of: Problem
+    x0: Tensor | None = None
     u: Tensor | None = None
     W: Tensor | None = None
     W_i: Tensor | None = None
@@ -24,16 +27,10 @@ class Gradients:
     alpha: Tensor | None = None
 
     @classmethod
-    def wanted(cls, p: Problem) -> Gradients:
-        """Zeroed room for every tensor of p that requires a gradient."""
-        return cls(
-            p,
-            **{
-                name: torch.zeros_like(t)
-                for name in ("u", *_SHARED)
-                if (t := getattr(p, name)) is not None and t.requires_grad
-            },
-        )
+    def wanted(cls, p: Problem, wanted: Sequence[bool]) -> Gradients:
+        """Zeroed room for what is wanted of `LEAVES`; that of x0 comes from the last sweep."""
+        names = [name for name, need in zip(LEAVES, wanted, strict=True) if need and name != "x0"]
+        return cls(p, **{name: p.x0.new_zeros(getattr(p, name).shape) for name in names})
 
     def copy(self) -> Gradients:
         """A copy to return to if a stretch must be done again.

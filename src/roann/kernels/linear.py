@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 import torch.nn.functional as F
@@ -19,20 +19,39 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Linear(ABC):
-    """Abstract: a linear map applied to the last dimension of x."""
+    """Abstract: a linear map applied to the last dimension of x.
+
+    Attributes:
+        name: its name in `FORMS`; a scan multiplies by the dense matrix of a form without one.
+        code: the number the native kernel knows it by, if it does.
+        names: the names of its tensors, which are its annotated fields.
+        integers: those that hold places in x, not numbers.
+    """
+
+    name: ClassVar[str | None] = None
+    code: ClassVar[int | None] = None
+    names: ClassVar[tuple[str, ...]] = ()
+    integers: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls) -> None:
+        cls.names = tuple(cls.__annotations__)
 
     def tensors(self) -> tuple[Tensor, ...]:
         """Every tensor of the form, in a fixed order (see `with_tensors`)."""
-        return tuple(getattr(self, name) for name in self.__dataclass_fields__)
+        return tuple(getattr(self, name) for name in self.names)
 
     def with_tensors(self, tensors: tuple[Tensor, ...]) -> Self:
         """The same form over other tensors."""
-        return replace(self, **dict(zip(self.__dataclass_fields__, tensors, strict=True)))
+        return replace(self, **dict(zip(self.names, tensors, strict=True)))
 
     @property
     @abstractmethod
     def stacked(self) -> bool:
         """Whether the tensors carry a leading step dimension."""
+
+    def shapes(self, out: int, into: int) -> tuple[tuple[int, ...], ...]:
+        """The shapes of the tensors of one map, without the step dimension."""
+        return ((out,),) * len(self.names)
 
     def at(self, k: int) -> Self:
         """The map of step k (itself if it is shared by all steps)."""
@@ -61,7 +80,12 @@ class Linear(ABC):
 class Dense(Linear):
     """A full matrix (N_out, N_in): one product of O(N²)."""
 
+    name = "dense"
+    code = 0
     matrix: Tensor
+
+    def shapes(self, out: int, into: int) -> tuple[tuple[int, ...], ...]:
+        return ((out, into),)
 
     def tensors(self) -> tuple[Tensor, ...]:
         return (self.matrix,)
@@ -100,6 +124,9 @@ def _take(x: Tensor, index: Tensor) -> Tensor:
 class Gather(Linear):
     """A permutation: (O x)_i = x[index_i], (Oᵀ x)_j = x[inverse_j]. O(N)."""
 
+    name = "gather"
+    code = 1
+    integers = ("index", "inverse")
     index: Tensor
     inverse: Tensor
 
@@ -129,6 +156,9 @@ class Rotation(Linear):
     (N odd) is its own, with cos = 1 and sin = 0. So Oᵀ is the same with −sin.
     """
 
+    name = "rotation"
+    code = 2
+    integers = ("partner",)
     cos: Tensor
     sin: Tensor
     partner: Tensor
@@ -147,3 +177,6 @@ class Rotation(Linear):
         N = self.cos.shape[-1]
         eye = torch.eye(N, device=self.cos.device, dtype=self.cos.dtype)
         return torch.diag_embed(self.cos) + self.sin.unsqueeze(-1) * eye[self.partner]
+
+
+FORMS: dict[str | None, type[Linear]] = {form.name: form for form in (Dense, Gather, Rotation)}

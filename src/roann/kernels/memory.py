@@ -27,10 +27,7 @@ import torch
 from torch import Tensor
 
 from roann.kernels.gradients import Gradients
-from roann.kernels.problem import Before, Kernel, Problem
-
-Kept = tuple[Tensor, ...]
-Scratch = Tensor | None
+from roann.kernels.problem import Before, Kernel, Problem, Room
 
 ANCHORS = 64  # exact states the reversible mode keeps, at most, whatever T
 BLOCK = 1 << 21  # numbers in one (steps, B, N) block of the reversible mode
@@ -42,20 +39,30 @@ class DriftWarning(UserWarning):
 
 
 class Memory(Protocol):
-    """A way to remember a scan."""
+    """A way to remember a scan.
+
+    Attributes:
+        needs_states: whether `backward` reads the states that `forward` found.
+    """
+
+    needs_states: bool
 
     def forward(
         self, kernel: Kernel, p: Problem, last_only: bool
-    ) -> tuple[Tensor | None, Tensor, Kept, Scratch]:
-        """(states or None, x[T], tensors to keep, a trace that the first backward may consume)."""
+    ) -> tuple[Tensor | None, Tensor, Tensor]:
+        """(the states, or None if only x[T] is wanted; x[T]; what to keep for `backward`)."""
+        ...
+
+    def room(self, kernel: Kernel, p: Problem) -> Room:
+        """Shape and dtype of what `forward` keeps; asked of tensors that may hold no data."""
         ...
 
     def backward(
         self,
         kernel: Kernel,
         p: Problem,
-        kept: Kept,
-        scratch: Scratch,
+        states: Tensor | None,
+        kept: Tensor,
         g_states: Tensor | None,
         g_last: Tensor | None,
         grads: Gradients,
@@ -67,44 +74,52 @@ class Memory(Protocol):
 class Store:
     """Keep the states, and the trace of the sweep."""
 
+    needs_states = True
+
     def forward(
         self, kernel: Kernel, p: Problem, last_only: bool
-    ) -> tuple[Tensor | None, Tensor, Kept, Scratch]:
+    ) -> tuple[Tensor | None, Tensor, Tensor]:
         states, trace = kernel.forward(p, True)
-        return None if last_only else states, p.final(states).clone(), (states,), trace
+        assert trace is not None
+        return states, p.final(states).clone(), trace
+
+    def room(self, kernel: Kernel, p: Problem) -> Room:
+        return kernel.trace_room(p)
 
     def backward(
         self,
         kernel: Kernel,
         p: Problem,
-        kept: Kept,
-        scratch: Scratch,
+        states: Tensor | None,
+        kept: Tensor,
         g_states: Tensor | None,
         g_last: Tensor | None,
         grads: Gradients,
     ) -> Tensor:
-        (states,) = kept
-        trace = kernel.forward(p, True)[1] if scratch is None else scratch
-        assert trace is not None
+        assert states is not None
         before = partial(p.before, states)
-        return _sweep(kernel, p, 0, before, states, trace, g_states, g_last, grads)
+        return _sweep(kernel, p, 0, before, states, kept, g_states, g_last, grads)
 
 
 class Checkpoint:
     """Keep every √T-th state; recompute each stretch before its adjoint."""
 
+    needs_states = False
+
     def forward(
         self, kernel: Kernel, p: Problem, last_only: bool
-    ) -> tuple[Tensor | None, Tensor, Kept, Scratch]:
-        states, last, marks = _run(kernel, p, _stretch(p), last_only)
-        return states, last, marks, None
+    ) -> tuple[Tensor | None, Tensor, Tensor]:
+        return _run(kernel, p, _stretch(p), last_only)
+
+    def room(self, kernel: Kernel, p: Problem) -> Room:
+        return _marks(p, _stretch(p)), p.x0.dtype
 
     def backward(
         self,
         kernel: Kernel,
         p: Problem,
-        kept: Kept,
-        scratch: Scratch,
+        states: Tensor | None,
+        kept: Tensor,
         g_states: Tensor | None,
         g_last: Tensor | None,
         grads: Gradients,
@@ -114,6 +129,8 @@ class Checkpoint:
 
 class Reversible:
     """Keep a few states; find the others again by undoing the steps."""
+
+    needs_states = False
 
     def __init__(self) -> None:
         self._told: set[str] = set()  # each cause is told once, not at every training step
@@ -131,21 +148,25 @@ class Reversible:
 
     def forward(
         self, kernel: Kernel, p: Problem, last_only: bool
-    ) -> tuple[Tensor | None, Tensor, Kept, Scratch]:
+    ) -> tuple[Tensor | None, Tensor, Tensor]:
         states, last, anchors = _run(kernel, p, _spacing(p), last_only)
-        return states, last, (*anchors, last.clone()), None
+        return states, last, torch.cat([anchors, last.unsqueeze(0)]) if _square(p) else anchors
+
+    def room(self, kernel: Kernel, p: Problem) -> Room:
+        anchors, *shape = _marks(p, _spacing(p))
+        return (anchors + _square(p), *shape), p.x0.dtype
 
     def backward(
         self,
         kernel: Kernel,
         p: Problem,
-        kept: Kept,
-        scratch: Scratch,
+        states: Tensor | None,
+        kept: Tensor,
         g_states: Tensor | None,
         g_last: Tensor | None,
         grads: Gradients,
     ) -> Tensor:
-        *anchors, x = kept
+        anchors, x = (kept[:-1], kept[-1]) if _square(p) else (kept, kept[:0])
         rounds = _rounds(p)
         if rounds is None:
             self._tell("a step is no contraction,", "alpha (1 + r |W|) is near or above 1")
@@ -191,17 +212,27 @@ def _spacing(p: Problem) -> int:
     return max(math.ceil(p.steps / ANCHORS), BLOCK // max(1, p.x0.numel()))
 
 
+def _square(p: Problem) -> bool:
+    """Whether a step leads back to where it came from; only a scan of one step may not."""
+    return p.W.shape[-1] == p.W.shape[-2]
+
+
+def _marks(p: Problem, stride: int) -> tuple[int, int, int]:
+    """The shape of the states before each stretch of `stride` steps."""
+    return -(-p.steps // stride), p.x0.shape[0], p.x0.shape[1]
+
+
 def _run(
     kernel: Kernel, p: Problem, stride: int, last_only: bool
-) -> tuple[Tensor | None, Tensor, Kept]:
+) -> tuple[Tensor | None, Tensor, Tensor]:
     """The scan in stretches of `stride` steps, with the state before each stretch."""
     B, N = p.x0.shape[0], p.W.shape[-2]
     states = None if last_only else p.x0.new_empty(p.shape(N))
     # A long stretch is itself run in blocks, so that no array grows with T.
     block = max(1, min(stride, BLOCK // max(1, B * N)))
-    x, marks = p.x0, []
-    for start in range(0, p.steps, stride):
-        marks.append(x.clone())
+    x, marks = p.x0, p.x0.new_empty(_marks(p, stride))
+    for i, start in enumerate(range(0, p.steps, stride)):
+        marks[i] = x
         end = min(start + stride, p.steps)
         for low in range(start, end, block):
             high = min(low + block, end)
@@ -210,7 +241,7 @@ def _run(
             if states is not None:
                 states[p.cut(low, high)] = found
             x = piece.final(found).clone()
-    return states, x, tuple(marks)
+    return states, x, marks
 
 
 def _sweep(
@@ -240,7 +271,7 @@ def _recompute(
     p: Problem,
     start: int,
     stop: int,
-    marks: Kept,
+    marks: Tensor,
     g_states: Tensor | None,
     g_last: Tensor | None,
     grads: Gradients,
@@ -286,6 +317,8 @@ def _undo(
 
 def _drift(x: Tensor, exact: Tensor) -> float:
     """By how much of its norm a row is off, at most: large rows must not hide a small one."""
+    if exact.numel() == 0:
+        return 0.0
     norms = torch.linalg.vector_norm(exact, dim=-1)
     off = torch.linalg.vector_norm(x - exact, dim=-1)
     return float((off / norms.masked_fill(norms == 0, 1)).max())
@@ -293,11 +326,11 @@ def _drift(x: Tensor, exact: Tensor) -> float:
 
 def _rounds(p: Problem) -> int | None:
     """How many rounds undo a step to rounding; None where the iteration need not converge."""
-    if p.W.shape[-1] != p.W.shape[-2]:
+    if not _square(p):
         return None
     alpha = float(p.alpha.max())
     q = alpha * p.phi.r * _norm(p.W) / max(1 - alpha, 1e-30)
-    if q >= 0.9:
+    if not q < 0.9:  # also where W holds what is not a number
         return None
     return max(2, math.ceil(math.log(torch.finfo(p.W.dtype).eps) / math.log(max(q, 1e-30))))
 

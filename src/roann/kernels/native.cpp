@@ -239,6 +239,20 @@ std::vector<int64_t> share_out(const Args& p, int64_t unit, int64_t parts) {
     return bounds;
 }
 
+// Whether every place is one of N: they are read as addresses.
+bool within(const void* places, int64_t count, int64_t N) {
+    const int64_t* at = (const int64_t*)places;
+    for (int64_t i = 0; i < count; i++)
+        if (at[i] < 0 || at[i] >= N) return false;
+    return true;
+}
+
+bool places_fit(const Args& p) {
+    const int64_t count = p.O_step ? p.T * p.N : p.N;
+    if (p.filter == GATHER) return within(p.O0, count, p.N) && within(p.O1, count, p.N);
+    return p.filter == DENSE || within(p.O2, count, p.N);
+}
+
 }  // namespace
 
 // The best ISA of this processor: 0 baseline, 1 AVX2 with FMA, 2 AVX-512.
@@ -264,9 +278,11 @@ EXPORT void roann_free(Args* p) {
     p->packed = nullptr;
 }
 
-// Steps begin … end − 1 of a sweep. Returns 0, or 1 if memory ran out. The packed weights stay
-// with `p` until `roann_free`, which is called here after the last steps and after a failure.
+// Steps begin … end − 1 of a sweep. Returns 0, 1 if memory ran out, or 2 if the filter names a place
+// that is not there. The packed weights stay with `p` until `roann_free`, which is called here after
+// the last steps and after a failure.
 EXPORT int64_t roann_run(Args* p) {
+    if (!places_fit(*p)) return 2;
     const Build& k = build(p->isa, p->dtype);
     if (k.shares_panels(*p) && !p->packed) {
         p->packed = aligned(k.packed_bytes(*p));

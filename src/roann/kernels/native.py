@@ -10,15 +10,16 @@ import torch
 from torch import Tensor
 from torch.profiler import record_function
 
+from roann import _checks
 from roann.kernels import fused, outer, workspace
 from roann.kernels.library import ISAS, Args, Outer, available, isa, library, why_not
-from roann.kernels.linear import Dense, Gather, Linear, Rotation
-from roann.kernels.problem import Adjoint, Before, Problem, Undone
+from roann.kernels.linear import Dense
+from roann.kernels.problem import Adjoint, Before, Problem, Room, Undone
 from roann.kernels.workspace import release
 
 __all__ = [
-    "ISAS", "add_outer", "available", "backward", "forward", "inverse", "isa", "library", "release",
-    "supports", "why_not",
+    "ISAS", "add_outer", "available", "backward", "demand", "forward", "inverse", "isa", "library",
+    "release", "supports", "trace_room", "why_not",
 ]  # fmt: skip
 
 _DTYPES = {torch.float32: 0, torch.float64: 1}
@@ -33,27 +34,47 @@ _FEW = 4  # rows per weight below which packing the weights does not pay
 # A signal can only be handled between two calls, so a sweep is cut into calls of about this long.
 CALL_SECONDS = 0.2
 FIRST_CALL = 1.5e9  # multiply-adds in the first one, when the speed is not known yet
-_NO_MEMORY = "the native kernel could not allocate its workspace; use a smaller batch"
 
 
 def supports(p: Problem) -> bool:
-    """Whether this kernel can do p: square weights of one float dtype, everything on the CPU."""
-    W = p.W
-    if not available() or W.dtype not in _DTYPES or W.shape[-1] != W.shape[-2]:
-        return False
-    if not isinstance(p.O, Dense | Gather | Rotation):
-        return False
-    tensors = (p.x0, p.u, W, p.W_i, p.b, p.alpha, *p.O.tensors())
-    return all(
-        t is None
-        or (
-            t.device.type == "cpu"
-            and t.layout == torch.strided
-            and (t.dtype == W.dtype or t.dtype == torch.int64)
-            and not t.is_neg()  # a bit that the library does not see
-        )
-        for t in tensors
+    """Whether this kernel can do p: float32 or float64 on the CPU, square weights, some rows."""
+    square, rows = p.W.shape[-1] == p.W.shape[-2], p.x0.shape[0]
+    return available() and p.O.code is not None and _reads(p) and square and rows > 0
+
+
+def _reads(p: Problem) -> bool:
+    tensors = (p.x0, p.u, p.W, p.W_i, p.b, p.alpha, *p.O.tensors())
+    return p.W.dtype in _DTYPES and all(
+        t is None or (t.device.type == "cpu" and t.layout == torch.strided) for t in tensors
     )
+
+
+def demand(p: Problem) -> None:
+    """An error where this kernel was asked for and cannot serve here."""
+    if not available():
+        _checks.fail("backend", "a kernel that can run here", "'native'", why_not(), RuntimeError)
+    if not _reads(p):
+        what = f"{p.W.dtype} on {p.W.device}"
+        expected = "float32 or float64 on the CPU for 'native'"
+        _checks.fail("backend", expected, what, error=RuntimeError)
+
+
+def trace_room(p: Problem) -> Room:
+    """See `Kernel.trace_room`."""
+    B, N = p.x0.shape
+    lanes = library().lanes[_DTYPES[p.W.dtype]]
+    slopes = _trace_form(p, _layout(p.steps, B, N, lanes, _deep(p)))
+    return _room(p, slopes, lanes)
+
+
+def _raise(code: int) -> None:
+    """An error for what the library could not do."""
+    if code == 1:
+        expected = "memory for the workspace of the native kernel"
+        _checks.fail("batch", expected, "none", "use a smaller batch", MemoryError)
+    if code:
+        cure = "a permutation or partner holds each of 0 … N − 1 once"
+        _checks.fail("O", "places from 0 to N − 1", "one outside", cure, IndexError)
 
 
 def _rows(t: Tensor) -> Tensor:
@@ -70,20 +91,18 @@ class _Sweep:
         of_O = [t.contiguous() for t in O.tensors()]
         B, N = p.x0.shape
         T = p.steps
-        dense, deep = isinstance(O, Dense), W.dim() == 3
-        deep_O = O.stacked
+        dense, deep, deep_O = isinstance(O, Dense), W.dim() == 3, O.stacked
         dtype = _DTYPES[W.dtype]
         lanes = found.lanes[dtype]
         if layout is None:
-            layout = _layout(T, B, N, lanes, deep or (dense and deep_O))
+            layout = _layout(T, B, N, lanes, _deep(p))
         self.T, self.B, self.N, self.lanes, self.layout = T, B, N, lanes, layout
         self.dtype, self.slopes = W.dtype, _trace_form(p, layout)
         self.cost = B * N * (N * (2 if dense else 1) + 64)  # multiply-adds per step, roughly
         # Whatever the library reads stays alive until it has.
         self.kept: list[object] = [W, alpha, of_O]
         args = self.args = Args(
-            op, dtype, found.isa, layout, p.phi.code,
-            _filter(O),
+            op, dtype, found.isa, layout, p.phi.code, O.code
         )  # fmt: skip
         args.threads, args.T, args.B, args.N, args.end = torch.get_num_threads(), T, B, N, T
         args.W = W.data_ptr()
@@ -109,8 +128,8 @@ class _Sweep:
         args, T, run = self.args, self.T, self.library.run
         steps = max(1, int(FIRST_CALL / max(self.cost, 1)))
         if steps >= T:
-            if self.B and run(ctypes.byref(args)):
-                raise MemoryError(_NO_MEMORY)
+            if self.B:
+                _raise(run(ctypes.byref(args)))
             return
         done = 0
         try:
@@ -119,8 +138,7 @@ class _Sweep:
                 args.begin = done if args.op == _FORWARD else T - done - steps
                 args.end = args.begin + steps
                 start = time.perf_counter()
-                if run(ctypes.byref(args)):
-                    raise MemoryError(_NO_MEMORY)
+                _raise(run(ctypes.byref(args)))
                 done += steps
                 growth = CALL_SECONDS / max(time.perf_counter() - start, 1e-6)
                 steps = max(1, int(steps * min(growth, 8.0)))
@@ -143,22 +161,24 @@ class _Sweep:
 
     def keep(self, p: Problem) -> Tensor:
         """Room for the trace."""
-        trace = workspace.empty(*self.trace_shape(p))
+        trace = workspace.empty(*_room(p, self.slopes, self.lanes))
         self.args.slopes, self.args.slope = self.slopes, trace.data_ptr()
         return trace
 
-    def trace_shape(self, p: Problem) -> tuple[tuple[int, ...], torch.dtype]:
-        """Shape and dtype of the trace."""
-        N, lanes = self.N, self.lanes
-        if self.slopes == _NO_SLOPES:
-            return p.shape(0), self.dtype
-        if self.slopes == _BIT_SLOPES:
-            return p.shape(-(-N // lanes)), torch.int16
-        return p.shape(N), self.dtype
+
+def _room(p: Problem, slopes: int, lanes: int) -> Room:
+    """Shape and dtype of a trace."""
+    N = p.W.shape[-1]
+    if slopes == _NO_SLOPES:
+        return p.shape(0), p.W.dtype
+    if slopes == _BIT_SLOPES:
+        return p.shape(-(-N // lanes)), torch.int16
+    return p.shape(N), p.W.dtype
 
 
-def _filter(O: Linear) -> int:
-    return 0 if isinstance(O, Dense) else 1 if isinstance(O, Gather) else 2
+def _deep(p: Problem) -> bool:
+    """Whether every step has a matrix of its own."""
+    return p.W.dim() == 3 or (isinstance(p.O, Dense) and p.O.stacked)
 
 
 def _layout(T: int, B: int, N: int, lanes: int, deep: bool) -> int:
@@ -174,7 +194,7 @@ def _filling(n: int, lanes: int) -> float:
 
 
 def _trace_form(p: Problem, layout: int) -> int:
-    if p.alpha.requires_grad:
+    if p.terms:
         return _PARTS
     if p.phi.name == "identity":
         return _NO_SLOPES
@@ -205,7 +225,7 @@ def backward(
     g_last: Tensor | None,
     before: Before | None = None,
 ) -> Adjoint:
-    """See `Kernel.backward`. The trace comes from `forward` above; some traces become `a`."""
+    """See `Kernel.backward`. The trace comes from `forward` above."""
     sweep = _Sweep(p, _BACKWARD)
     args = sweep.args
     shape = p.shape(sweep.N)
@@ -231,7 +251,7 @@ def backward(
         args.after, args.moved = after.data_ptr(), moved.data_ptr()
     if before is not None and _sums(p, sweep):
         return Adjoint(None, lambda0, moved, *_gradients(sweep, before))
-    a = trace if plain else workspace.empty(shape, sweep.dtype)
+    a = workspace.empty(shape, sweep.dtype)
     args.a = a.data_ptr()
     sweep.run()
     return Adjoint(a, lambda0, moved)
@@ -319,5 +339,4 @@ def _add_block(args: Outer, arrays: list[Tensor]) -> None:
         setattr(args, f"{name}_row", t.stride(0))
     sums = workspace.empty((library().outer_bytes(ctypes.byref(args)),), torch.uint8)
     args.sums = sums.data_ptr()
-    if library().outer(ctypes.byref(args)):
-        raise MemoryError(_NO_MEMORY)
+    _raise(library().outer(ctypes.byref(args)))

@@ -105,6 +105,8 @@ Shapes read_step(Reader& read, void* tuple, Step& p) {
         p.O1 = read.item(tuple, 7, s.neurons(), 1);
         p.index = p.inverse = (const int64_t*)read.item(tuple, 8, s.neurons(), 1, INTEGER);
     }
+    read.fit = read.fit && (p.filter == DENSE || (within(p.index, p.N, p.N) &&
+                                                  within(p.inverse, p.N, p.N)));
     return s;
 }
 

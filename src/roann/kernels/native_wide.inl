@@ -129,6 +129,24 @@ static void pack_input(const Args& p, real* to) {
         }
 }
 
+// Whether all of these are numbers: 0 · x is 0 for those alone.
+INLINE bool finite(const real* u, int64_t n) {
+    real sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += 0 * u[i];
+    return sum == 0;
+}
+
+// O x anew for rows whose appended input is not finite: its zeros beside O made it NaN.
+static void turn_again(Sweep& s, int64_t rows, const real* now, const real* panel, real* C) {
+    for (int64_t l = 0; l < rows; l++) {
+        const real* x = now + l * s.ld;
+        if (finite(x + s.p->N, s.p->I)) continue;
+        V c = V{};
+        for (int64_t k = 0; k < s.p->N; k++) c = fma(fill(x[k]), load(panel + (2 * k + 1) * L), c);
+        store(C + (2 * l + 1) * L, c);
+    }
+}
+
 static void forward_wide(Sweep& s, int64_t t, int64_t m) {
     const Args& p = *s.p;
     const int each = paired(p) ? 1 : 2;
@@ -140,9 +158,12 @@ static void forward_wide(Sweep& s, int64_t t, int64_t m) {
             call_ahead(s, 1, (const real*)p.slope + at, p.N, next, shares, true);
     }
     const real* u = input_at(p, t) + s.row0 * p.u_row;
+    bool odd = false;  // an input that is not finite meets the zeros beside O
     if (appended(p))
-        for (int64_t l = 0; l < m; l++)
+        for (int64_t l = 0; l < m; l++) {
             memcpy(s.now + l * s.ld + p.N, u + l * p.u_row, p.I * sizeof(real));
+            odd = odd || (paired(p) && !finite(u + l * p.u_row, p.I));
+        }
     const int64_t groups = groups_of(m, s.K);
     for (int64_t i = 0; i < panels(p); i++)
         for (int64_t g = 0; g < groups; g++) {
@@ -150,6 +171,8 @@ static void forward_wide(Sweep& s, int64_t t, int64_t m) {
             real* C = s.C + from * 2 * L;
             multiply(s, rows, s.K, s.now + from * s.ld, s.ld, s.panels + i * panel_size(p), 2, C,
                      true);
+            if (odd)
+                turn_again(s, rows, s.now + from * s.ld, s.panels + i * panel_size(p), C);
             if (separate(p))
                 multiply(s, rows, p.I, u + from * p.u_row, p.u_row,
                          s.input_panels + i * input_panel_size(p), each, C, false);

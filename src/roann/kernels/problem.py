@@ -18,12 +18,14 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from roann import _checks
 from roann.kernels import workspace
 from roann.kernels.activations import Activation
 from roann.kernels.linear import Linear
 from roann.kernels.ragged import Ragged
 
 LARGE_ALPHA = 15 / 16  # see Note [One array for two]
+Room = tuple[tuple[int, ...], torch.dtype]
 Before = tuple[Tensor, Tensor]  # states before each step, see `Problem.before`
 
 
@@ -47,6 +49,7 @@ class Problem:
         phi: the nonlinearity.
         steps: T.
         ragged: None, or how many rows move at each step; the others keep their state.
+        terms: whether the trace must serve to learn α, see Note [One array for two].
     """
 
     x0: Tensor
@@ -59,6 +62,33 @@ class Problem:
     phi: Activation
     steps: int
     ragged: Ragged | None = None
+    terms: bool = False
+
+    def check(self) -> None:
+        """Validate shapes and dtypes: kernels index memory by them."""
+        if self.x0.dim() != 2 or self.W.dim() not in (2, 3):
+            got = f"{tuple(self.x0.shape)} and {tuple(self.W.shape)}"
+            _checks.fail("x0 and W", "shapes (B, N) and (N, N) or (T, N, N)", got)
+        T, N, out = self.steps, self.x0.shape[1], self.W.shape[-2]
+        if T > 1 and out != N:
+            _checks.fail("W", f"shape ({N}, {N}) or ({T}, {N}, {N})", tuple(self.W.shape))
+        if (self.u is None) != (self.W_i is None):
+            _checks.fail("u and W_i", "both or neither", "one of them")
+        I = 0 if self.W_i is None else self.W_i.shape[-1]
+        real = self.x0.dtype
+        _fits("W", self.W, [(out, N), (T, out, N)], real)
+        _fits("u", self.u, [self.shape(I)], real)
+        _fits("W_i", self.W_i, [(out, I)], real)
+        _fits("b", self.b, [(out,), (T, out)], real)
+        _fits("alpha", self.alpha, [(), (out,), (T, 1), (T, out)], real)
+        of_O = zip(self.O.names, self.O.tensors(), self.O.shapes(out, N), strict=True)
+        for name, t, one in of_O:
+            dtype = torch.int64 if name in self.O.integers else real
+            _fits("O", t, [(T, *one) if self.O.stacked else one], dtype, [one, (T, *one)])
+
+    def readable(self) -> Problem:
+        """The same with u in memory row by row, as kernels read it."""
+        return self if self.u is None else replace(self, u=self.u.contiguous())
 
     def rows(self, k: int) -> int:
         """How many rows move at step k."""
@@ -123,13 +153,31 @@ class Problem:
         )
 
 
+def _fits(
+    name: str,
+    t: Tensor | None,
+    shapes: list[tuple[int, ...]],
+    dtype: torch.dtype,
+    said: list[tuple[int, ...]] | None = None,
+) -> None:
+    """An error unless t has one of these shapes and this dtype."""
+    if t is None:
+        return
+    # By rank first: a length that a compiler does not know yet is compared with itself alone.
+    near = [s for s in shapes if len(s) == t.dim()]
+    if not any(all(n == m for n, m in zip(t.shape, s, strict=True)) for s in near):
+        _checks.fail(name, "shape " + " or ".join(map(str, said or shapes)), tuple(t.shape))
+    if t.dtype != dtype:
+        _checks.fail(name, f"dtype {dtype}", t.dtype, f"cast it to {dtype}")
+
+
 class Adjoint(NamedTuple):
     """What a backward sweep finds, with λ[k] = ∂ℓ/∂x[k] in full.
 
     Attributes:
         a: α φ′(y[k]) λ[k+1] over time; None if `W` is there and nothing else asks for it.
         first: λ[0], (B, N).
-        moved: λ[k+1] (φ(y[k]) − O x[k]) over time, if `p.alpha.requires_grad`.
+        moved: λ[k+1] (φ(y[k]) − O x[k]) over time, if `p.terms`.
         W: the gradient of a W of each step, (T, N, N), if the sweep made it.
         b: with `W`, that of a b of each step, (T, N).
     """
@@ -148,7 +196,7 @@ class Undone(NamedTuple):
         previous: x[0] … x[T−1] over time.
         first: x[0], (B, N).
         trace: see `Kernel`.
-        after: x[1] … x[T] over time, if `p.alpha.requires_grad`.
+        after: x[1] … x[T] over time, if `p.terms`.
     """
 
     previous: Tensor
@@ -160,11 +208,19 @@ class Undone(NamedTuple):
 class Kernel(Protocol):
     """The sweeps of a fast kernel; everything else (parameter gradients, memory) is shared.
 
-    None records a graph; all are called with square W of one float dtype on one device. The trace
-    that `forward` and `inverse` leave for `backward` is φ′(y[k]) or, if `p.alpha.requires_grad`,
-    what Note [One array for two] says, in a form of the kernel's own; plain arrays over time are
-    taken too.
+    None records a graph or writes to what it is given; all are called with tensors of one float
+    dtype on one device. The trace that `forward` and `inverse` leave for `backward` is φ′(y[k])
+    or, if `p.terms`, what Note [One array for two] says, in a form of the kernel's own; plain
+    arrays over time are taken too.
     """
+
+    def supports(self, p: Problem) -> bool:
+        """Whether this kernel can do p."""
+        ...
+
+    def trace_room(self, p: Problem) -> Room:
+        """Shape and dtype of the trace of `forward`; asked of tensors that may hold no data."""
+        ...
 
     def forward(self, p: Problem, keep: bool) -> tuple[Tensor, Tensor | None]:
         """The states x[1] … x[T] over time and, if asked, the trace."""
@@ -181,8 +237,8 @@ class Kernel(Protocol):
     ) -> Adjoint:
         """The adjoint sweep, from ∂ℓ/∂states (over time) and ∂ℓ/∂x[T] (B, N); either may be None.
 
-        It may overwrite the trace. `after` is x[1] … x[T] over time, read if
-        `p.alpha.requires_grad`. With `before`, see `Problem.before`, it may also make the
+        `after` is x[1] … x[T] over time, read if
+        `p.terms`. With `before`, see `Problem.before`, it may also make the
         gradients of what every step has of its own.
         """
         ...

@@ -8,28 +8,27 @@ one call to the next, so modules may be moved, loaded, copied and shared by thre
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd import forward_ad
-from torch.overrides import has_torch_function_variadic as _overridden
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from roann.kernels import native, reference
 from roann.kernels.activations import Activation
-from roann.kernels.linear import Dense, Gather, Linear, Rotation
+from roann.kernels.linear import FORMS, Linear
 
 FEW = 8  # rows
 LARGE = 1 << 17  # rows times numbers in W; above either, torch's products are faster
 
-_FORMS: dict[type[Linear], int] = {Dense: 0, Gather: 1, Rotation: 2}
-_compiling = torch.compiler.is_compiling
-_transforming = torch._C._are_functorch_transforms_active
-_modes = torch._C._len_torch_dispatch_stack
-_tracer = torch._C._get_tracing_state
-_casting = torch._C._is_any_autocast_enabled
+_FORMS = {form: form.code for form in FORMS.values()}
+_PLAIN = frozenset({Tensor, nn.Parameter, type(None)})
+_compiling: Callable[[], bool] = torch.compiler.is_compiling
+_tracing: Callable[[], bool] = torch.jit.is_tracing  # type: ignore[attr-defined]
 
 
 class _Library:
@@ -61,14 +60,17 @@ def _load() -> _Library | None:
     return library if library.usable else None
 
 
-def watched() -> bool:
-    """Whether somebody wants to see the step as operations of torch."""
+def _watched(x: Tensor) -> bool:
+    """Whether something wants to see the step as operations of torch.
+
+    Outside of forward mode, `unpack_dual` returns the tensor itself. Tensors that a transform of
+    torch.func has wrapped look plain; the library cannot read them, and declines.
+    """
     return (
         _compiling()
-        or _transforming()
-        or forward_ad._current_level >= 0
-        or _modes() > 0
-        or _tracer() is not None
+        or is_in_torch_dispatch_mode()
+        or forward_ad.unpack_dual(x).primal is not x  # type: ignore[no-untyped-call]
+        or _tracing()
     )
 
 
@@ -83,7 +85,7 @@ def step(
     phi: Activation,
 ) -> Tensor | None:
     """`reference.step` with drive W_i u + b; None where that one must serve, or is faster."""
-    if watched() or _casting():
+    if _watched(x) or torch.is_autocast_enabled("cpu"):
         return None
     library, form = _load(), _FORMS.get(type(O))
     size, weights = x.numel() ** 2, W.numel()  # (B N)² and N²
@@ -96,7 +98,7 @@ def step(
     number, vector = (0.0, alpha) if isinstance(alpha, Tensor) else (alpha, None)
     of_O = O.tensors()
     tensors = (x, u, W, W_i, b, vector, *of_O)
-    if _overridden(*tensors) or x.is_neg():
+    if not _PLAIN.issuperset(map(type, tensors)) or x.is_neg():
         return None
     recording = torch.is_grad_enabled()
     if recording:
@@ -110,7 +112,8 @@ def step(
         return None
     if recording:
         how = told, phi, type(O)
-        x_next = _apply((x_next, tensors, how), x, u, W, W_i, b)  # type: ignore[no-untyped-call]
+        done = x_next, tensors, how
+        x_next = _Step.apply(done, x, u, W, W_i, b)  # type: ignore[no-untyped-call]
     return x_next
 
 
@@ -128,7 +131,7 @@ class _Step(torch.autograd.Function):
     def backward(ctx: Any, g: Tensor) -> Any:
         how, tensors, wanted = ctx.how, ctx.saved_tensors, ctx.needs_input_grad[1:]
         library = _load()
-        if library is not None and not torch.is_grad_enabled() and not watched():
+        if library is not None and not torch.is_grad_enabled() and not _watched(g):
             found = tuple(
                 torch.empty_like(t) if need else None
                 for t, need in zip(tensors[:5], wanted, strict=True)
@@ -136,11 +139,6 @@ class _Step(torch.autograd.Function):
             if library.adjoint(*how[0], tensors, g.resolve_neg().contiguous(), found):
                 return None, *found
         return None, *_differentiable(how, tensors, wanted, g)
-
-
-# `Function.apply` would first unwrap what function transforms have left behind, which takes as long
-# as the step. There is nothing of the kind here: the library could not have read it.
-_apply = super(torch.autograd.Function, _Step).apply
 
 
 def _differentiable(

@@ -53,7 +53,7 @@ from torch import Tensor
 
 from roann import _checks
 from roann.filters import Filter, Identity, Rotations
-from roann.kernels.linear import Linear
+from roann.kernels.linear import FORMS, Linear
 
 READINGS = ("isometric", "euler")
 
@@ -66,9 +66,14 @@ class Blend(Linear):
     (B, 1) or (B, N) with M (N, N) for rows that differ.
     """
 
+    name = "blend"
     stay: Tensor
     turn: Tensor
     matrix: Tensor
+
+    def shapes(self, out: int, into: int) -> tuple[tuple[int, ...], ...]:
+        """See `Linear.shapes`; stay and turn may be one number for all neurons."""
+        return tuple(self.stay.shape[-1:]), tuple(self.turn.shape[-1:]), (out, into)
 
     @property
     def stacked(self) -> bool:
@@ -103,6 +108,9 @@ def check(reading: str, filter: Filter) -> None:
             repr(filter.name),
             "other matrices have no real power for every interval; or pass reading='euler'",
         )
+
+
+FORMS[Blend.name] = Blend
 
 
 def isometric(filter: Filter, alpha: float | Tensor, s: Tensor) -> tuple[Tensor, Linear]:

@@ -192,7 +192,6 @@ class RoaRNN(RoaModule):
         self,
         input: Tensor | PackedSequence,
         hx: Tensor | None = None,
-        *,
         last_only: bool = False,
     ) -> tuple[Tensor | PackedSequence | None, Tensor]:
         """(output, h_n), exactly as `torch.nn.RNN`.
