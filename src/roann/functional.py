@@ -184,6 +184,10 @@ def _one_dtype(given: dict[str, Tensor | None]) -> dict[str, Tensor | None]:
     assert first is not None
     if _checks.autocast(first):
         given = {name: _widened(t) for name, t in given.items()}
+    elif first.is_floating_point():
+        dtype = first.dtype
+        if not [t for t in given.values() if t is not None and t.dtype is not dtype]:
+            return given
     for other, t in given.items():
         if t is not None and not t.is_floating_point():
             _checks.fail(other, "a tensor of a float dtype", t.dtype, f"cast it to {first.dtype}")
@@ -217,9 +221,9 @@ def _full_precision(x: Tensor) -> AbstractContextManager[Any]:
 
 def _form(O: Orthogonal, dtype: torch.dtype) -> Linear:
     """O as a kernel consumes it: numbers in `dtype`, or float32 for half precision."""
-    if type(O) is Dense and O.matrix.dtype is dtype:  # the usual case, at no cost
-        return O
     form = Dense(O) if isinstance(O, Tensor) else O if isinstance(O, Linear) else O.form()
+    if type(form) is Dense and form.matrix.dtype is dtype and dtype not in _HALF:
+        return form
     dtype = torch.float32 if dtype in _HALF else dtype
     cast = []
     for name, t in zip(form.names, form.tensors(), strict=True):
@@ -234,6 +238,9 @@ def _form(O: Orthogonal, dtype: torch.dtype) -> Linear:
 def _steps(
     u: Tensor | None, W: Tensor, b: Tensor | None, ragged: Ragged | None, steps: int | None
 ) -> int:
+    shared = W.dim() == 2 and (b is None or b.dim() == 1)
+    if u is not None and shared and ragged is None and steps is None and u.shape[0] > 0:
+        return u.shape[0]  # the usual case, at little cost
     found = {
         "u": None if u is None else u.shape[0],
         "W": W.shape[0] if W.dim() == 3 else None,

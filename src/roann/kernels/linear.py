@@ -9,7 +9,7 @@ as in a feed-forward network (depth is time with untied weights).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
 import torch
@@ -42,7 +42,7 @@ class Linear(ABC):
 
     def with_tensors(self, tensors: tuple[Tensor, ...]) -> Self:
         """The same form over other tensors."""
-        return replace(self, **dict(zip(self.names, tensors, strict=True)))
+        return type(self)(*tensors)
 
     @property
     @abstractmethod

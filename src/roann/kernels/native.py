@@ -8,7 +8,6 @@ from array import array
 
 import torch
 from torch import Tensor
-from torch.profiler import record_function
 
 from roann import _checks
 from roann.kernels import fused, outer, workspace
@@ -43,10 +42,10 @@ def supports(p: Problem) -> bool:
 
 
 def _reads(p: Problem) -> bool:
-    tensors = (p.x0, p.u, p.W, p.W_i, p.b, p.alpha, *p.O.tensors())
-    return p.W.dtype in _DTYPES and all(
-        t is None or (t.device.type == "cpu" and t.layout == torch.strided) for t in tensors
-    )
+    for t in (p.x0, p.u, p.W, p.W_i, p.b, p.alpha, *p.O.tensors()):
+        if t is not None and not (t.is_cpu and t.layout is torch.strided):
+            return False
+    return p.W.dtype in _DTYPES
 
 
 def demand(p: Problem) -> None:
@@ -326,9 +325,8 @@ def add_outer(
         args.b = b.data_ptr()
     # On one thread of a slow processor, without BLAS, a quarter takes long enough.
     block = max(1, outer.CALL // 4 // (args.N * (args.M + args.I + 1)))
-    with record_function("roann::add_outer"):
-        for low in range(0, len(a), block):
-            _add_block(args, [t[low : low + block] for t in kept])
+    for low in range(0, len(a), block):
+        _add_block(args, [t[low : low + block] for t in kept])
 
 
 def _add_block(args: Outer, arrays: list[Tensor]) -> None:

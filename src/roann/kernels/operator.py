@@ -83,12 +83,29 @@ def scan(p: Problem, backend: str, memory: str, last_only: bool) -> tuple[Tensor
     plan = Plan(p.phi.name, p.O.name, backend, memory, keep, output)
     padded = tensors + (None,) * (len(LEAVES) + _OF_O - len(tensors))
     sizes = None if p.ragged is None else list(p.ragged.sizes)
+    call: Callable[..., Any] = torch.ops.roann.scan.default
+    if keep != "nothing" and not torch.compiler.is_compiling():
+        call = _Scan.apply
     try:
-        states, last, _ = torch.ops.roann.scan(*padded, str(plan), p.steps, sizes)
+        states, last, _ = call(*padded, str(plan), p.steps, sizes)
     except (AssertionError, NotImplementedError, RuntimeError, TypeError) as error:
         _explain(tensors, error)
         raise
     return (None if last_only else states), last
+
+
+class _Scan(torch.autograd.Function):
+    """The operator and its derivative as torch registers them, without what that costs a call."""
+
+    @staticmethod
+    def forward(ctx: Any, *args: Any) -> tuple[Tensor, Tensor, Tensor]:
+        output: tuple[Tensor, Tensor, Tensor] = torch.ops.roann.scan.default(*args)
+        _setup(ctx, args, output)
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, *g: Tensor | None) -> Tensors:
+        return _derivative(ctx, *g)
 
 
 def _explain(tensors: Tensors, error: Exception) -> None:
