@@ -190,7 +190,7 @@ def test_an_exported_program_survives_a_file(tmp_path):
     assert torch.equal(torch.export.load(tmp_path / "m.pt2").module()(v)[0], model(v)[0])
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore")
 def test_tracing_is_refused():
     """A trace would hold for the traced length only, and give wrong numbers at others."""
 

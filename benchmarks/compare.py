@@ -1,0 +1,171 @@
+"""This checkout's layers beside those of another revision, interleaved in one run.
+
+    python -m benchmarks.compare REVISION [--rounds 5] [--out results/bench]
+
+Builds the other revision in a temporary directory, times both in processes of their own, turn by
+turn, and keeps the best of all rounds of each. Prints a table and writes a record.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+SECONDS = 0.4  # of calls in each measurement, at least
+
+
+def best(call: Callable[[], object]) -> float:
+    """Microseconds of a call: the best of several measurements."""
+    call()
+    start = time.perf_counter()
+    call()
+    once = max(time.perf_counter() - start, 1e-7)
+    number = max(1, int(SECONDS / 4 / once))
+    found = []
+    for _ in range(4):
+        start = time.perf_counter()
+        for _ in range(number):
+            call()
+        found.append((time.perf_counter() - start) / number)
+    return 1e6 * min(found)
+
+
+def cases() -> dict[str, Callable[[], object]]:
+    """What is timed, by name: only what every revision has."""
+    import torch
+    from torch import nn
+
+    import roann
+
+    def g() -> torch.Generator:
+        return torch.Generator().manual_seed(0)
+
+    made: dict[str, Callable[[], object]] = {}
+
+    def add(name: str, model: nn.Module, *inputs: torch.Tensor) -> None:
+        def forward() -> torch.Tensor:
+            found = model(*inputs)
+            return found[0] if isinstance(found, tuple) else found
+
+        def train() -> None:
+            model.zero_grad(set_to_none=True)
+            forward().sum().backward()
+
+        made[f"{name}: inference"] = torch.no_grad()(forward)
+        made[f"{name}: training step"] = train
+
+    for filter in ("qr", "permutation", "rotations"):
+        rnn = roann.RoaRNN(1, 178, horizon=784, filter=filter, generator=g())
+        add(f"RNN {filter} N=178 T=784 B=100", rnn, torch.randn(784, 100, 1))
+    rnn = roann.RoaRNN(1, 178, nonlinearity="tanh", horizon=784, generator=g())
+    add("RNN tanh N=178 T=784 B=100", rnn, torch.randn(784, 100, 1))
+    for memory in ("checkpoint", "reversible"):
+        rnn = roann.RoaRNN(1, 178, horizon=784, memory=memory, generator=g())
+        add(f"RNN {memory} N=178 T=784 B=100", rnn, torch.randn(784, 100, 1))
+    add("RNN N=128 T=400 B=50", roann.RoaRNN(2, 128, horizon=400, generator=g()),
+        torch.randn(400, 50, 2))  # fmt: skip
+    add("RNN N=32 T=50 B=16", roann.RoaRNN(2, 32, horizon=50, generator=g()),
+        torch.randn(50, 16, 2))  # fmt: skip
+    add("RNN N=16 T=20 B=1", roann.RoaRNN(2, 16, horizon=20, generator=g()), torch.randn(20, 1, 2))
+    add("FNN 5,000 maps N=2 B=1,000", roann.RoaFNN([2] * 5000 + [1], generator=g()),
+        torch.randn(1000, 2))  # fmt: skip
+    add("FNN 50 maps N=64 B=64", roann.RoaFNN([64] * 50 + [10], generator=g()),
+        torch.randn(64, 64))  # fmt: skip
+    cell = roann.RoaRNNCell(3, 178, horizon=100, generator=g())
+    add("cell N=178 B=1", cell, torch.randn(1, 3), torch.randn(1, 178))
+    return made
+
+
+def measure() -> None:
+    """Time all cases of the `roann` that is importable here; print them as JSON."""
+    import warnings
+
+    import torch
+
+    warnings.simplefilter("ignore")
+    torch.set_flush_denormal(True)
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    json.dump({name: best(call) for name, call in cases().items()}, sys.stdout)
+
+
+def install(revision: str, to: Path) -> None:
+    """Build a revision of the package, kernel included, into a directory."""
+    source = to / "source"
+    source.mkdir()
+    archive = subprocess.run(
+        ["git", "archive", revision], cwd=ROOT, capture_output=True, check=True
+    )
+    subprocess.run(["tar", "-x"], cwd=source, input=archive.stdout, check=True)
+    options = ["--quiet", "--no-deps", "--disable-pip-version-check", "--target", str(to / "lib")]
+    subprocess.run([sys.executable, "-m", "pip", "install", *options, str(source)], check=True)
+
+
+def timed(path: Path) -> dict[str, float]:
+    """One round over all cases with the package found at `path`."""
+    code = "from benchmarks.compare import measure; measure()"
+    env = os.environ | {"PYTHONPATH": f"{path}{os.pathsep}{ROOT}"}
+    run = subprocess.run([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE, check=True)
+    found: dict[str, float] = json.loads(run.stdout)
+    return found
+
+
+def compare(revision: str, rounds: int) -> dict[str, Any]:
+    """The best times of both, in microseconds."""
+    from benchmarks.machine import describe
+
+    name = subprocess.run(
+        ["git", "rev-parse", "--short=10", revision], cwd=ROOT, capture_output=True, check=True
+    )
+    with tempfile.TemporaryDirectory() as room:
+        for which, rev in (("before", revision), ("after", "HEAD")):
+            (Path(room) / which).mkdir()
+            install(rev, Path(room) / which)
+        found: dict[str, list[dict[str, float]]] = {"before": [], "after": []}
+        for _ in range(rounds):
+            for which, results in found.items():
+                results.append(timed(Path(room) / which / "lib"))
+    least = {
+        which: {case: min(r[case] for r in results) for case in results[0]}
+        for which, results in found.items()
+    }
+    about = {"before": name.stdout.decode().strip(), "rounds": rounds, "machine": describe()}
+    return {"about": about, "microseconds": least}
+
+
+def table(record: dict[str, Any]) -> str:
+    """The record as a table."""
+    before, after = record["microseconds"]["before"], record["microseconds"]["after"]
+    lines = ["| case | before, µs | after, µs | after / before |", "|---|---|---|---|"]
+    lines += [
+        f"| {case} | {before[case]:,.1f} | {after[case]:,.1f} | {after[case] / before[case]:.2f} |"
+        for case in after
+    ]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("revision", help="the revision to compare with")
+    parser.add_argument("--rounds", type=int, default=5, help="how often each is timed (5)")
+    parser.add_argument("--out", type=Path, default=None, help="where to write the record")
+    args = parser.parse_args()
+    record = compare(args.revision, args.rounds)
+    print(table(record))
+    if args.out is not None:
+        args.out.mkdir(parents=True, exist_ok=True)
+        path = args.out / f"compare-{record['about']['before']}.json"
+        path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
