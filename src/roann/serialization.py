@@ -96,7 +96,8 @@ def load(
 
 def _tensors(model: nn.Module) -> dict[str, torch.Tensor]:
     """The state_dict; a filter shared by several layers is written once for each name."""
-    return {k: v.clone() for k, v in model.state_dict().items()}
+    state = model.state_dict().items()
+    return {k: v.clone() for k, v in state if isinstance(v, torch.Tensor)}
 
 
 def _dtype(model: nn.Module) -> str:

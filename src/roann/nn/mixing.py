@@ -8,17 +8,30 @@ As ∂α/∂a = α(1 − α), a
 step of size η on a changes a small α by the factor e^η, whatever its size: learning rates that
 suit W (0.5 with Adam, in the paper) are far too large for a. Give it a group of its own, and no
 weight decay, which would draw α towards 1/2.
+
+Note [What travels with the weights]
+------------------------------------
+The same weights under another α, φ or kind of filter are another function. So `state_dict` carries
+these settings beside the tensors, as `_extra_state`: a dict that JSON can hold. A layer keeps its
+own settings whatever it loads; where they differ, `load_state_dict` names both under "Unexpected
+key(s)", which is an error if strict and is returned if not. (torch tells modules of the keys, and
+not of `strict`.) Weights without `_extra_state`, of an older file or one of tensors alone, load as
+they always did. A vector α is compared as the buffer it is. A learned α is a parameter, which
+weights may set: it is "learned", wherever it started.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
 from roann import _checks
 from roann.filters import Filter
+from roann.filters.base import full_precision
 
 
 class Mixed(nn.Module):
@@ -51,8 +64,9 @@ class Mixed(nn.Module):
         self._start = _start(rho, horizon, alpha, features, layers)
         self._logits: list[str] = []
         fixed = isinstance(self._start, Tensor) and not learn_rho
-        start = self._start.to(device=device, dtype=kind) if fixed else None  # type: ignore[union-attr]
-        self.register_buffer("_alpha", start)
+        kind = full_precision(kind)  # as the filter's: Note [The dtype of a filter]
+        copied = {"device": device, "dtype": kind, "copy": True}
+        self.register_buffer("_alpha", self._start.to(**copied) if fixed else None)  # type: ignore
         if learn_rho:
             _inside(self._start)
 
@@ -64,7 +78,8 @@ class Mixed(nn.Module):
     def alpha_of(self, suffix: str) -> float | Tensor:
         """α of the scan whose parameters end in `suffix`."""
         if self.learn_rho:
-            alpha = torch.sigmoid(self._tensor("alpha_logit" + suffix))
+            logit = self._tensor("alpha_logit" + suffix)
+            alpha = torch.sigmoid(logit.to(full_precision(logit.dtype)))
             limits = torch.finfo(alpha.dtype)
             return alpha.clamp(limits.tiny, 1 - limits.eps)
         try:  # sooner than through nn.Module's attributes
@@ -96,6 +111,58 @@ class Mixed(nn.Module):
             logit = self._tensor(name)
             if not logit.is_meta:
                 logit.copy_(torch.logit(self._share(start, name.removeprefix("alpha_logit"))))
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """The settings without which the weights mean nothing, as JSON can hold them."""
+        state: dict[str, Any] = {}
+        if self.learn_rho:
+            state["alpha"] = "learned"
+        elif not isinstance(self._start, Tensor):
+            state["alpha"] = self._start
+        filters = [child for child in self.children() if isinstance(child, Filter)]
+        return state | ({"filter": spec(filters[0])} if filters else {})
+
+    def set_extra_state(self, state: object) -> None:
+        """Change nothing: a layer keeps its settings, and `load_state_dict` compares them."""
+
+    def _load_from_state_dict(
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        local_metadata: dict[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        super()._load_from_state_dict(
+            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+        )
+        key = prefix + "_extra_state"
+        if key in missing_keys:  # a file of tensors alone
+            missing_keys.remove(key)
+        if key in state_dict:
+            unexpected_keys += _differences(key, self.get_extra_state(), state_dict[key])
+        given, own, now = state_dict.get(prefix + "_alpha"), self._start, self._alpha
+        if isinstance(given, Tensor) and isinstance(own, Tensor) and now is not None:
+            known = not (given.is_meta or own.is_meta) and given.shape == own.shape
+            if known and not _close(given, own):
+                self._alpha = own.to(now, copy=True)
+                unexpected_keys.append(_sentence(prefix + "_alpha", "alpha", "another"))
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Move everything; a given α survives `half()`, in float32 at least, and `to_empty()`."""
+        before = self._alpha
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        now, start = self._alpha, self._start
+        if before is None or now is None:
+            return self
+        kind = full_precision(now.dtype)
+        if before.is_meta and isinstance(start, Tensor) and not start.is_meta:
+            self._alpha = start.to(device=now.device, dtype=kind, copy=True)
+        elif kind != now.dtype:
+            self._alpha = before.to(now.device)
+        return self
 
     def _tensor(self, name: str) -> Tensor:
         """A parameter, or what stands in its place.
@@ -157,6 +224,39 @@ def multiscale(features: int, shortest: float, longest: float) -> Tensor:
         -math.log(least), -math.log(most), features, dtype=torch.float64, device="cpu"
     )
     return exponents.exp().to(torch.get_default_dtype())
+
+
+def spec(filter: Filter) -> str | dict[str, Any]:
+    """A filter's name, with its settings where it has any."""
+    settings = filter.settings()
+    return {"name": filter.name, **settings} if settings else filter.name
+
+
+def _differences(key: str, own: dict[str, Any], given: object) -> list[str]:
+    """One sentence on the settings that a layer and the weights it loads both have, and differ."""
+    if not isinstance(given, dict):
+        return [_sentence(key, "a dict of settings", f"a {type(given).__name__}")]
+    names = [n for n in own if n in given and not _same(own[n], given[n])]
+    if not names:
+        return []
+    here, there = (", ".join(f"{n}={d[n]!r}" for n in names) for d in (own, given))
+    return [_sentence(key, here, there)]
+
+
+def _sentence(key: str, expected: str, got: str) -> str:
+    cure = "build the layer with the settings of the weights, or pass strict=False to keep its own"
+    return f"{key}: expected {expected}, as in this layer, got {got}; {cure}"
+
+
+def _same(a: object, b: object) -> bool:
+    numbers = isinstance(a, float) and isinstance(b, int | float)
+    return math.isclose(a, b, rel_tol=1e-9) if numbers else a == b  # type: ignore[arg-type]
+
+
+def _close(a: Tensor, b: Tensor) -> bool:
+    """Whether two α are equal to the rounding of the coarser dtype."""
+    rounding = 2 * max(torch.finfo(t.dtype).eps for t in (a, b))
+    return torch.allclose(a.to("cpu", torch.float64), b.to("cpu", torch.float64), rounding, 0)
 
 
 def _start(

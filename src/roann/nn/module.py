@@ -11,7 +11,9 @@ from roann import _checks
 from roann.filters import Filter
 from roann.kernels.activations import ACTIVATIONS
 from roann.nn.init import INITS
-from roann.nn.mixing import Mixed
+from roann.nn.mixing import Mixed, spec
+
+__all__ = ["RoaModule", "spec"]
 
 
 class RoaModule(Mixed):
@@ -42,8 +44,13 @@ class RoaModule(Mixed):
             "init": self.init,
         } | self._alpha_settings()
 
+    def get_extra_state(self) -> dict[str, Any]:
+        """α, φ and the kind of the filter, as JSON can hold them."""
+        return super().get_extra_state() | {"nonlinearity": self.nonlinearity}
 
-def spec(filter: Filter) -> str | dict[str, Any]:
-    """A filter's name, with its settings where it has any."""
-    settings = filter.settings()
-    return {"name": filter.name, **settings} if settings else filter.name
+    def _reset(self, generator: torch.Generator | None) -> None:
+        """What is left to do when the parameters are drawn."""
+        self._reset_alpha()
+        for child in self.children():
+            if isinstance(child, Filter):
+                child.reset_parameters(generator)
