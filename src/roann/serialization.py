@@ -29,7 +29,7 @@ def save(model: nn.Module, path: str | os.PathLike[str]) -> None:
 
     Example:
         >>> import tempfile, os
-        >>> net = RoaFNN([2, 2, 1], generator=torch.Generator().manual_seed(0))
+        >>> net = RoaFNN([2, 2, 1], rho=0.1, generator=torch.Generator().manual_seed(0))
         >>> file = os.path.join(tempfile.mkdtemp(), "net.safetensors")
         >>> save(net, file)
         >>> x = torch.randn(3, 2)

@@ -16,6 +16,9 @@ from torch.nn.utils.rnn import pack_sequence
 from roann import RoaFNN, RoaLayer, RoaRNN, RoaRNNCell
 from roann.diagnostics import end_to_end_jacobian, step_jacobian, trajectory
 
+# Small horizons on purpose: the theorem is not what is tested here.
+pytestmark = pytest.mark.filterwarnings("ignore::roann.HypothesisWarning")
+
 T, B, I, N = 5, 3, 2, 4
 DOUBLE: dict[str, Any] = {"dtype": torch.float64}
 

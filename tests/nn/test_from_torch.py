@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import pack_sequence
 
-from roann import RoaRNN
+from roann import HypothesisWarning, RoaRNN
 
 f64 = torch.float64
 
@@ -87,6 +87,17 @@ def test_a_horizon_puts_the_weights_under_our_recurrence():
     assert torch.equal(again.filter_l0.to_dense(), ours.filter_l0.to_dense())
     learner = RoaRNN.from_torch(rnn, alpha=0.1, learn_rho=True)
     assert float(learner.alpha.detach()) == pytest.approx(0.1)
+
+
+def test_the_warning_is_about_the_weights_it_takes():
+    rnn = theirs(3, 50)
+    with torch.no_grad():
+        rnn.weight_hh_l0.mul_(0.01)
+    RoaRNN.from_torch(rnn, horizon=2)  # quiet: α(1 + ‖W‖) ≈ 0.51
+    with torch.no_grad():
+        rnn.weight_hh_l0.mul_(1000)
+    with pytest.warns(HypothesisWarning):
+        RoaRNN.from_torch(rnn, horizon=2)
 
 
 def test_a_rho_wants_a_horizon():

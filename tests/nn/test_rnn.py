@@ -14,6 +14,9 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pack_sequen
 from roann import RoaRNN, filters
 from roann.kernels.memory import MEMORIES
 
+# Small horizons on purpose: the theorem is not what is tested here.
+pytestmark = pytest.mark.filterwarnings("ignore::roann.HypothesisWarning")
+
 f64 = torch.float64
 
 

@@ -86,6 +86,9 @@ class RoaRNNCell(RoaModule):
         initialise(self.init, self.weight_hh, list(others), generator)
         self._reset(generator)
 
+    def _maps(self) -> list[tuple[Tensor, float | Tensor]]:
+        return [(self.weight_hh, self.alpha)]
+
     def step(self, x: Tensor, u: Tensor) -> Tensor:
         """The next state from x (…, N) and u (…, I)."""
         W, W_i, b = self._weights()
@@ -211,6 +214,9 @@ class RoaLayer(RoaModule):
         """Draw the parameters anew; the filter stays, unless it came from meta without numbers."""
         initialise(self.init, self.weight, [] if self.bias is None else [self.bias], generator)
         self._reset(generator)
+
+    def _maps(self) -> list[tuple[Tensor, float | Tensor]]:
+        return [(self.weight, self.alpha)]
 
     def forward(self, x: Tensor) -> Tensor:
         """α φ(W x + b) + (1 − α) O x."""

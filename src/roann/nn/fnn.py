@@ -138,6 +138,10 @@ class RoaFNN(RoaModule):
             initialise(self.init, self._tensor(f"weight_{i}"), others, generator)
         self._reset(generator)
 
+    def _maps(self) -> list[tuple[Tensor, float | Tensor]]:
+        runs = range(len(self.runs))
+        return [(self._tensor(f"weight_{i}"), self.alpha_of(f"_{i}")) for i in runs]
+
     def forward(self, x: Tensor) -> Tensor:
         """The output of the last map."""
         if x.dim() == 0 or x.shape[-1] != self.sizes[0]:

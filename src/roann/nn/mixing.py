@@ -211,7 +211,8 @@ def multiscale(features: int, shortest: float, longest: float) -> Tensor:
     Example:
         >>> multiscale(3, 10, 1000)
         tensor([0.1000, 0.0100, 0.0010])
-        >>> rnn = roann.RoaRNN(2, 64, alpha=multiscale(64, 10, 1000), learn_rho=True)
+        >>> alpha = multiscale(64, 10, 1000)
+        >>> rnn = roann.RoaRNN(2, 64, alpha=alpha, learn_rho=True, init="scaled_normal")
 
     Reference: the open question on a vector ρ in the conclusion of the paper.
     """

@@ -163,6 +163,10 @@ class RoaODE(RoaModule):
                     M *= SMALL / self.hidden_size
         self._reset(generator)
 
+    def _maps(self) -> list[tuple[Tensor, float | Tensor]]:
+        theorem = self.matrices == "roa" and self.method is None
+        return [(self._tensor("weight_hh_l0"), self.alpha)] if theorem else []
+
     def get_extra_state(self) -> dict[str, Any]:
         """α, φ, the kind of the filter, and how time is read, as JSON can hold them."""
         names = ["dt", "reading", "method", "matrices"]

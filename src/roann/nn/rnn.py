@@ -15,6 +15,7 @@ from roann.functional import BACKENDS, roa_scan, roa_step
 from roann.kernels.memory import MEMORIES
 from roann.nn import layout
 from roann.nn.cell import RoaRNNCell
+from roann.nn.hypothesis import HypothesisWarning
 from roann.nn.init import initialise
 from roann.nn.module import RoaModule, spec
 
@@ -171,12 +172,14 @@ class RoaRNN(RoaModule):
         if alpha is None and horizon is None and not isinstance(rho, Tensor) and rho == 1:
             alpha = 1.0
         W = next(rnn.parameters())
-        layer = cls(
-            rnn.input_size, rnn.hidden_size, rnn.num_layers, rnn.nonlinearity, rnn.bias,
-            rnn.batch_first, rnn.dropout, rnn.bidirectional, W.device, W.dtype,
-            rho=rho, horizon=horizon, alpha=alpha, learn_rho=learn_rho, filter=filter,
-            init="uniform", generator=generator, backend=backend, memory=memory,
-        )  # fmt: skip
+        with warnings.catch_warnings():  # of weights that are replaced below
+            warnings.simplefilter("ignore", HypothesisWarning)
+            layer = cls(
+                rnn.input_size, rnn.hidden_size, rnn.num_layers, rnn.nonlinearity, rnn.bias,
+                rnn.batch_first, rnn.dropout, rnn.bidirectional, W.device, W.dtype,
+                rho=rho, horizon=horizon, alpha=alpha, learn_rho=learn_rho, filter=filter,
+                init="uniform", generator=generator, backend=backend, memory=memory,
+            )  # fmt: skip
         with torch.no_grad():
             for _, suffix in layer._scans():
                 for name in ("weight_ih", "weight_hh"):
@@ -184,6 +187,8 @@ class RoaRNN(RoaModule):
                 if rnn.bias:
                     both = getattr(rnn, "bias_ih" + suffix) + getattr(rnn, "bias_hh" + suffix)
                     layer._tensor("bias" + suffix).copy_(both)
+        layer._warned = False
+        layer._warn()
         return layer.train(rnn.training)
 
     def cell(self, layer: int = 0, reverse: bool = False) -> RoaRNNCell:
@@ -255,6 +260,9 @@ class RoaRNN(RoaModule):
             others += [self._tensor("bias" + suffix)] if self.bias else []
             initialise(self.init, self._tensor("weight_hh" + suffix), others, generator)
         self._reset(generator)
+
+    def _maps(self) -> list[tuple[Tensor, float | Tensor]]:
+        return [(self._tensor("weight_hh" + s), self.alpha_of(s)) for _, s in self._scans()]
 
     @property
     def all_weights(self) -> list[list[Tensor]]:
