@@ -125,11 +125,15 @@ def test_a_vector_alpha_is_compared_too(name):
     double = MAKERS[name](**BASE | {"alpha": alpha, "dtype": f64})
     assert model.load_state_dict(double.state_dict()) == ([], [])
     other = MAKERS[name](**BASE | {"alpha": alpha / 2, "init": "uniform"})
-    with pytest.raises(RuntimeError, match="_alpha: expected alpha, as in this layer, got another"):
+    with pytest.raises(RuntimeError, match=r"_alpha: expected the same alpha.* by up to 0\.02;"):
         model.load_state_dict(other.state_dict())
     _, unexpected = model.load_state_dict(other.state_dict(), strict=False)
     assert len(unexpected) == 1
     assert torch.equal(model.state_dict()["_alpha"], alpha)
+    half = {k: v.half() for k, v in parts(model).items() if v.is_floating_point()}
+    for assign in (False, True):  # rounded weights do not round it
+        assert model.load_state_dict(half, strict=False, assign=assign).unexpected_keys == []
+        assert torch.equal(model.state_dict()["_alpha"], alpha)
     with pytest.raises(RuntimeError, match=r"Missing key.*_alpha"):
         model.load_state_dict(MAKERS[name](**BASE).state_dict())
 

@@ -63,10 +63,10 @@ class Mixed(nn.Module):
         self.learn_rho = learn_rho
         self._start = _start(rho, horizon, alpha, features, layers)
         self._logits: list[str] = []
-        fixed = isinstance(self._start, Tensor) and not learn_rho
-        kind = full_precision(kind)  # as the filter's: Note [The dtype of a filter]
-        copied = {"device": device, "dtype": kind, "copy": True}
-        self.register_buffer("_alpha", self._start.to(**copied) if fixed else None)  # type: ignore
+        self.register_buffer("_alpha", None)
+        if isinstance(self._start, Tensor) and not learn_rho:
+            kind = full_precision(kind)  # as the filter's: Note [The dtype of a filter]
+            self._alpha = self._start.to(device=device, dtype=kind, copy=True)
         if learn_rho:
             _inside(self._start)
 
@@ -143,12 +143,17 @@ class Mixed(nn.Module):
             missing_keys.remove(key)
         if key in state_dict:
             unexpected_keys += _differences(key, self.get_extra_state(), state_dict[key])
-        given, own, now = state_dict.get(prefix + "_alpha"), self._start, self._alpha
-        if isinstance(given, Tensor) and isinstance(own, Tensor) and now is not None:
-            known = not (given.is_meta or own.is_meta) and given.shape == own.shape
-            if known and not _close(given, own):
-                self._alpha = own.to(now, copy=True)
-                unexpected_keys.append(_sentence(prefix + "_alpha", "alpha", "another"))
+        unexpected_keys += self._keep_alpha(prefix + "_alpha", state_dict.get(prefix + "_alpha"))
+
+    def _keep_alpha(self, key: str, given: object) -> list[str]:
+        """Put back a vector α that loading has overwritten; one sentence if it was another."""
+        own, now = self._start, self._alpha
+        if not isinstance(given, Tensor) or not isinstance(own, Tensor) or now is None:
+            return []
+        if given.shape != own.shape or given.is_meta or own.is_meta:
+            return []
+        self._alpha = own.to(device=now.device, dtype=full_precision(now.dtype), copy=True)
+        return _distance(key, own, given)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Move everything; a given α survives `half()`, in float32 at least, and `to_empty()`."""
@@ -254,10 +259,14 @@ def _same(a: object, b: object) -> bool:
     return math.isclose(a, b, rel_tol=1e-9) if numbers else a == b  # type: ignore[arg-type]
 
 
-def _close(a: Tensor, b: Tensor) -> bool:
-    """Whether two α are equal to the rounding of the coarser dtype."""
-    rounding = 2 * max(torch.finfo(t.dtype).eps for t in (a, b))
-    return torch.allclose(a.to("cpu", torch.float64), b.to("cpu", torch.float64), rounding, 0)
+def _distance(key: str, own: Tensor, given: Tensor) -> list[str]:
+    """One sentence if two vectors α differ by more than the rounding of the coarser dtype."""
+    rounding = 2 * max(torch.finfo(t.dtype).eps for t in (own, given))
+    a, b = (t.detach().to("cpu", torch.float64) for t in (own, given))
+    if torch.allclose(a, b, rtol=rounding, atol=0):
+        return []
+    most = float((a - b).abs().max())
+    return [_sentence(key, "the same alpha", f"one that differs by up to {most:.3g}")]
 
 
 def _start(
