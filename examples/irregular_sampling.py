@@ -32,7 +32,7 @@ def draw(generator: torch.Generator, batch: int) -> tuple[Tensor, Tensor, Tensor
 def score(reading: str, stamped: bool, updates: int) -> float:
     """Train, and return the share of the variance that stays unexplained."""
     ode = RoaODE(
-        1, N, "tanh", rho=10.0, horizon=T / DT, dt=DT, reading=reading, init="scaled_normal",
+        1, N, "tanh", rho=8.0, horizon=T / DT, dt=DT, reading=reading, init="scaled_normal",
         generator=torch.Generator().manual_seed(0),
     )  # fmt: skip
     torch.manual_seed(0)

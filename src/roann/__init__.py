@@ -6,12 +6,22 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from roann import diagnostics, filters, functional
     from roann.diagnostics import certify
-    from roann.nn import Roa, RoaFNN, RoaLayer, RoaODE, RoaRNN, RoaRNNCell, multiscale
+    from roann.nn import (
+        HypothesisWarning,
+        Roa,
+        RoaFNN,
+        RoaLayer,
+        RoaODE,
+        RoaRNN,
+        RoaRNNCell,
+        multiscale,
+    )
     from roann.serialization import load, save
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "HypothesisWarning",
     "Roa",
     "RoaFNN",
     "RoaLayer",

@@ -29,7 +29,7 @@ def save(model: nn.Module, path: str | os.PathLike[str]) -> None:
 
     Example:
         >>> import tempfile, os
-        >>> net = RoaFNN([2, 2, 1], generator=torch.Generator().manual_seed(0))
+        >>> net = RoaFNN([2, 2, 1], rho=0.1, generator=torch.Generator().manual_seed(0))
         >>> file = os.path.join(tempfile.mkdtemp(), "net.safetensors")
         >>> save(net, file)
         >>> x = torch.randn(3, 2)
@@ -96,7 +96,8 @@ def load(
 
 def _tensors(model: nn.Module) -> dict[str, torch.Tensor]:
     """The state_dict; a filter shared by several layers is written once for each name."""
-    return {k: v.clone() for k, v in model.state_dict().items()}
+    state = model.state_dict().items()
+    return {k: v.clone() for k, v in state if isinstance(v, torch.Tensor)}
 
 
 def _dtype(model: nn.Module) -> str:

@@ -19,6 +19,9 @@ from roann.diagnostics import (
     trajectory,
 )
 
+# Small horizons on purpose: the theorem is not what is tested here.
+pytestmark = pytest.mark.filterwarnings("ignore::roann.HypothesisWarning")
+
 ROUNDING = 1e-11  # float64, at most 30 factors of at most 7 rows
 
 

@@ -21,6 +21,9 @@ from roann.diagnostics import (
 )
 from roann.kernels.activations import ACTIVATIONS
 
+# Small horizons on purpose: the theorem is not what is tested here.
+pytestmark = pytest.mark.filterwarnings("ignore::roann.HypothesisWarning")
+
 DOUBLE = torch.float64
 ROUNDING = 1e-11
 

@@ -15,6 +15,9 @@ from torch import Tensor, nn
 from roann import RoaFNN, RoaRNN
 from roann.diagnostics import Certificate, bounds_of, certify, log_singular_values, trajectory
 
+# Small horizons on purpose: the theorem is not what is tested here.
+pytestmark = pytest.mark.filterwarnings("ignore::roann.HypothesisWarning")
+
 DOUBLE = torch.float64
 
 

@@ -19,6 +19,9 @@ from roann.diagnostics import (
     trajectory,
 )
 
+# Small horizons on purpose: the theorem is not what is tested here.
+pytestmark = pytest.mark.filterwarnings("ignore::roann.HypothesisWarning")
+
 T, B, I, N = 6, 3, 2, 4
 DOUBLE: dict[str, Any] = {"dtype": torch.float64}
 KINDS = ["roa", "rnn", "gru", "lstm", "projected"]

@@ -14,6 +14,9 @@ from roann import RoaRNN
 from roann.filters import FILTERS
 from roann.kernels.activations import ACTIVATIONS
 
+# Small horizons on purpose: the theorem is not what is tested here.
+pytestmark = pytest.mark.filterwarnings("ignore::roann.HypothesisWarning")
+
 BOUNDED = sorted(name for name, phi in ACTIVATIONS.items() if phi.R is not None)
 
 

@@ -24,6 +24,9 @@ from roann.diagnostics import (
     trajectory,
 )
 
+# Small horizons on purpose: the theorem is not what is tested here.
+pytestmark = pytest.mark.filterwarnings("ignore::roann.HypothesisWarning")
+
 DOUBLE = torch.float64
 
 

@@ -17,10 +17,13 @@ from roann.kernels import step as single
 from roann.kernels.activations import ACTIVATIONS
 from roann.kernels.linear import Dense
 
-pytestmark = pytest.mark.skipif(
-    single._load() is None,
-    reason=f"the native step: {native.why_not() or 'torch has no exchange API'}",
-)
+pytestmark = [
+    pytest.mark.skipif(
+        single._load() is None,
+        reason=f"the native step: {native.why_not() or 'torch has no exchange API'}",
+    ),
+    pytest.mark.filterwarnings("ignore::roann.HypothesisWarning"),
+]
 f64 = torch.float64
 
 

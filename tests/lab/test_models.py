@@ -15,6 +15,9 @@ from roann.lab.tasks.adding import Adding, AddingConfig
 from roann.lab.tasks.copying import Copying, CopyingConfig
 from roann.lab.tasks.double_moon import DoubleMoon, DoubleMoonConfig
 
+# Small horizons on purpose: the theorem is not what is tested here.
+pytestmark = pytest.mark.filterwarnings("ignore::roann.HypothesisWarning")
+
 T, B = 5, 3
 
 
@@ -160,13 +163,17 @@ def test_gradcheck_of_the_first_state(name):
     assert torch.autograd.gradcheck(lambda x: system(u, x), (x,))
 
 
+def tensors(model):
+    return {k: v for k, v in model.state_dict().items() if isinstance(v, torch.Tensor)}
+
+
 @every_model
 def test_a_model_is_a_function_of_its_seed(name):
     before = torch.random.get_rng_state()
-    first = build(name, seed=3).state_dict()
+    first = tensors(build(name, seed=3))
     assert torch.equal(torch.random.get_rng_state(), before)
     torch.manual_seed(12)
-    again, other = build(name, seed=3).state_dict(), build(name, seed=4).state_dict()
+    again, other = tensors(build(name, seed=3)), tensors(build(name, seed=4))
     assert list(first) == list(again) == list(other)
     for key in first:
         assert torch.equal(first[key], again[key]), key
@@ -175,7 +182,7 @@ def test_a_model_is_a_function_of_its_seed(name):
 
 @every_model
 def test_parameters_are_finite_numbers_in_single_precision(name):
-    for key, value in build(name).state_dict().items():
+    for key, value in tensors(build(name)).items():
         if value.is_floating_point():
             assert value.dtype == torch.float32, key
             assert bool(value.isfinite().all()), key

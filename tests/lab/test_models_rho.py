@@ -14,6 +14,9 @@ from roann.lab.reproduce import plan
 from roann.lab.tasks.adding import Adding, AddingConfig
 from roann.lab.train import make_optimizer
 
+# Small horizons on purpose: the theorem is not what is tested here.
+pytestmark = pytest.mark.filterwarnings("ignore::roann.HypothesisWarning")
+
 
 @dataclass(frozen=True)
 class Asked:

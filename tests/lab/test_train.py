@@ -134,7 +134,7 @@ def test_the_loop_is_plain_pytorch_bit_by_bit(tmp_path, task, name):
         optimizer.step()
         losses.append(loss.item())
     _, tensors = tiny_runs.world(folder)
-    for key, value in model.state_dict().items():
+    for key, value in [*model.named_parameters(), *model.named_buffers()]:
         assert torch.equal(tensors[f"model.{key}"], value)
     logged = [line for line in tiny_runs.lines(folder) if line["kind"] == "train"]
     assert [line["step"] for line in logged] == [2, 4, 6, 8]

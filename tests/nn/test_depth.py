@@ -10,6 +10,9 @@ from torch import nn
 from roann import RoaFNN, RoaLayer, RoaRNN, RoaRNNCell, filters
 from roann.kernels.memory import MEMORIES
 
+# Small horizons on purpose: the theorem is not what is tested here.
+pytestmark = pytest.mark.filterwarnings("ignore::roann.HypothesisWarning")
+
 f64 = torch.float64
 
 

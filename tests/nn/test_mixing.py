@@ -13,6 +13,9 @@ from roann import RoaFNN, RoaLayer, RoaRNN, RoaRNNCell, filters, multiscale
 from roann.kernels import native
 from roann.kernels.memory import MEMORIES
 
+# Small horizons on purpose: the theorem is not what is tested here.
+pytestmark = pytest.mark.filterwarnings("ignore::roann.HypothesisWarning")
+
 f64 = torch.float64
 BACKENDS = ("fused", "native") if native.available() else ("fused",)
 START = {

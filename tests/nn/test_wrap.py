@@ -11,6 +11,9 @@ from torch import nn
 from roann import Roa, RoaLayer, RoaRNNCell, certify, filters
 from roann.diagnostics import log_singular_values, roa_bounds
 
+# Small horizons on purpose: the theorem is not what is tested here.
+pytestmark = pytest.mark.filterwarnings("ignore::roann.HypothesisWarning")
+
 f64 = torch.float64
 theorem = settings(deadline=None, max_examples=30, derandomize=True, database=None)
 

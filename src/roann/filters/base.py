@@ -1,10 +1,21 @@
-"""What a filter is: fixed data, three verbs, and a form in which kernels may consume it."""
+"""What a filter is: fixed data, three verbs, and a form in which kernels may consume it.
+
+Note [The dtype of a filter]
+----------------------------
+O is applied once per step, so an error of its orthogonality is multiplied by T. So float buffers
+have float32 at least. A module that is moved to half precision (`half()`, `bfloat16()`,
+`to(dtype)`) leaves them as they are, and on the way back nothing was lost. From float64 to float32
+they are rounded, as everything is. From float32 to float64 they would be orthogonal to 1e-7 only,
+so they are made orthogonal to the rounding of float64: a matrix by two Newton–Schulz steps, the
+vectors of reflections by their length. This changes them by about the rounding of float32, so
+after `double().float()` the last bit of an entry may differ.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 import torch.nn.functional as F
@@ -18,7 +29,7 @@ class Filter(nn.Module, ABC):
     """Abstract: a fixed (semi-)orthogonal map O of shape (out, in).
 
     O Oᵀ = I if out ≤ in, OᵀO = I if out ≥ in. Its data are persistent buffers, never parameters,
-    so optimisers do not see them and `state_dict` carries them.
+    so optimisers do not see them and `state_dict` carries them. See Note [The dtype of a filter].
 
     Args:
         out_features: rows of O.
@@ -27,10 +38,11 @@ class Filter(nn.Module, ABC):
             the verbs take and return a leading dimension of that size.
         generator: where the randomness comes from; the global one if not given.
         device: where the buffers live.
-        dtype: of the float buffers.
+        dtype: of the float buffers; float32 where it would be less.
     """
 
     name: ClassVar[str]
+    _empty = False  # moved off the meta device without numbers: neither drawn nor loaded since
 
     def __init__(
         self,
@@ -52,7 +64,7 @@ class Filter(nn.Module, ABC):
         if not dtype.is_floating_point:
             _checks.fail("dtype", "a floating point dtype", dtype, error=TypeError)
         for key, value in self._draw(_Source(generator, device)).items():
-            kind = dtype if value.is_floating_point() else value.dtype
+            kind = full_precision(dtype) if value.is_floating_point() else value.dtype
             self.register_buffer(key, value.to(device=device, dtype=kind).contiguous())
 
     @abstractmethod
@@ -77,12 +89,14 @@ class Filter(nn.Module, ABC):
         if not isinstance(x, Tensor):
             return super().apply(x)
         core = self._core()
-        return core.apply(_fit(x, self._width(core, 1)))[..., : self.out_features]
+        full = _fit(self._full(x), self._width(core, 1))
+        return core.apply(full)[..., : self.out_features].to(x.dtype)
 
     def apply_transpose(self, x: Tensor) -> Tensor:
         """Oᵀ x for x of shape (…, out)."""
         core = self._core()
-        return core.apply_transpose(_fit(x, self._width(core, 0)))[..., : self.in_features]
+        full = _fit(self._full(x), self._width(core, 0))
+        return core.apply_transpose(full)[..., : self.in_features].to(x.dtype)
 
     def forward(self, x: Tensor) -> Tensor:
         """O x, so that a filter can stand where a module is wanted."""
@@ -99,6 +113,13 @@ class Filter(nn.Module, ABC):
             return core
         return Dense(self.to_dense())
 
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Draw O if it came from the meta device without numbers; otherwise O stays as it is."""
+        if self._empty:
+            for key, value in self._draw(_Source(generator, None)).items():
+                self._buffers[key].copy_(value)  # type: ignore[union-attr]
+            self._empty = False
+
     def settings(self) -> dict[str, Any]:
         """Arguments of its own kind, beyond the common ones."""
         return {}
@@ -114,8 +135,56 @@ class Filter(nn.Module, ABC):
             return (self.out_features, self.in_features)[axis]
         return self.larger
 
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Move the buffers, never into less than float32: Note [The dtype of a filter]."""
+        before = dict(self._buffers)
+
+        def move(t: Tensor) -> Tensor:
+            moved = fn(t)
+            return t.to(moved.device) if _narrow(moved.dtype) and not _narrow(t.dtype) else moved
+
+        super()._apply(move, recurse)  # type: ignore[no-untyped-call]
+        for key, old in before.items():
+            new = self._buffers[key]
+            if old is None or new is None or new.is_meta:
+                continue
+            if old.is_meta:
+                self._empty = True
+            elif new.dtype == torch.float64 and old.dtype != torch.float64 and not self._empty:
+                self._buffers[key] = self._sharpen(new)
+        return self
+
+    def _sharpen(self, value: Tensor) -> Tensor:
+        """A buffer that came from float32, as near to orthogonal as float64 can be."""
+        return value
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, *rest: Any, **more: Any
+    ) -> None:
+        super()._load_from_state_dict(state_dict, prefix, *rest, **more)
+        if all(prefix + key in state_dict for key in self._buffers):
+            self._empty = False
+        for key, value in self._buffers.items():  # `assign` keeps the dtype of the state_dict
+            if value is not None and _narrow(value.dtype):
+                self._buffers[key] = value.float()
+
+    def _full(self, x: Tensor) -> Tensor:
+        """x in the dtype of the buffers if it has half precision; O is not rounded to x."""
+        if not _narrow(x.dtype):
+            return x
+        kinds = (b.dtype for b in self.buffers() if b.is_floating_point())
+        return x.to(next(kinds, x.dtype))
+
     def _held(self, name: str) -> Tensor:
-        """A buffer or what stands in its place, sooner than through nn.Module's attributes."""
+        """A buffer or what stands in its place; bypasses `nn.Module.__getattr__` for speed."""
+        if self._empty:
+            _checks.fail(
+                "filter",
+                f"a {type(self).__name__} that was drawn or loaded",
+                "one moved from the meta device by to_empty, without numbers",
+                "call reset_parameters() of the layer, or load_state_dict",
+                RuntimeError,
+            )
         value = self._buffers.get(name)
         return getattr(self, name) if value is None else value
 
@@ -149,6 +218,15 @@ class _Source:
     def permutations(self, *shape: int) -> Tensor:
         """A uniformly random order of the last dimension: (…, n) integers."""
         return self.uniform(*shape).argsort(-1)
+
+
+def _narrow(dtype: torch.dtype) -> bool:
+    return dtype.is_floating_point and dtype.itemsize < 4
+
+
+def full_precision(dtype: torch.dtype) -> torch.dtype:
+    """`dtype`, or float32 in place of a half precision one."""
+    return torch.float32 if _narrow(dtype) else dtype
 
 
 def _fit(x: Tensor, width: int) -> Tensor:

@@ -29,6 +29,19 @@ class _Matrix(Filter):
         """The matrix itself."""
         return Dense(self._held("matrix"))
 
+    def _sharpen(self, value: Tensor) -> Tensor:
+        wide = self.out_features <= self.in_features
+        n = min(self.out_features, self.in_features)
+        eye = torch.eye(n, dtype=value.dtype, device=value.device)
+        for _ in range(2):  # Newton–Schulz: each step squares the defect, 1e-7 at first
+            gram = value @ value.mT if wide else value.mT @ value
+            # A matrix that was never orthogonal, put there by load_state_dict, is left alone.
+            defect = (gram - eye).abs().amax((-2, -1), keepdim=True)
+            near = defect <= 10 * self.larger * torch.finfo(torch.float32).eps
+            step = 1.5 * eye - 0.5 * gram
+            value = torch.where(near, step @ value if wide else value @ step, value)
+        return value
+
 
 def _q(D: Tensor, sign_fixed: bool) -> Tensor:
     """The semi-orthogonal factor of D (…, out, in), tall or wide."""
@@ -141,6 +154,9 @@ class Given(_Matrix):
         if not O.is_meta:
             self._check(O)
         return {"matrix": O.to(torch.float64)}
+
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Nothing: a matrix of your own cannot be drawn again; `load_state_dict` brings it back."""
 
     def _check(self, O: Tensor) -> None:
         M = O.to(torch.float64)

@@ -56,7 +56,7 @@ class Rotations(Filter):
 
     def turned(self, power: Tensor) -> Rotation:
         """O raised to a real power, exactly: every angle times `power`, of shape () or (T, 1)."""
-        angle = self.angle * power
+        angle = self._held("angle") * power
         return Rotation(torch.cos(angle), torch.sin(angle), self.partner.expand(angle.shape))
 
 
@@ -138,7 +138,13 @@ class Householder(Filter):
         return {"vectors": v / torch.linalg.vector_norm(v, dim=-1, keepdim=True)}
 
     def _core(self) -> Linear:
-        return _Reflections(self.vectors)
+        return _Reflections(self._held("vectors"))
+
+    def _sharpen(self, value: Tensor) -> Tensor:
+        norms = torch.linalg.vector_norm(value, dim=-1, keepdim=True)
+        # Vectors that never had length 1, put there by load_state_dict, are left alone.
+        near = (norms - 1).abs() <= 10 * self.larger * torch.finfo(torch.float32).eps
+        return torch.where(near, value / norms, value)
 
     def settings(self) -> dict[str, Any]:
         return {"reflections": self._reflections}

@@ -218,7 +218,8 @@ def pack(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor
     Batches need nothing: they are functions of (seed, step). The generator serves models that draw
     while they train (dropout).
     """
-    tensors = {f"model.{name}": t for name, t in model.state_dict().items()}
+    state = model.state_dict().items()  # the configuration has the settings of our layers
+    tensors = {f"model.{name}": t for name, t in state if isinstance(t, Tensor)}
     for index, entries in optimizer.state_dict()["state"].items():
         for name, value in entries.items():
             if isinstance(value, Tensor):

@@ -2,9 +2,19 @@
 
 from roann.nn.cell import RoaLayer, RoaRNNCell
 from roann.nn.fnn import RoaFNN
+from roann.nn.hypothesis import HypothesisWarning
 from roann.nn.mixing import multiscale
 from roann.nn.ode import RoaODE
 from roann.nn.rnn import RoaRNN
 from roann.nn.wrap import Roa
 
-__all__ = ["Roa", "RoaFNN", "RoaLayer", "RoaODE", "RoaRNN", "RoaRNNCell", "multiscale"]
+__all__ = [
+    "HypothesisWarning",
+    "Roa",
+    "RoaFNN",
+    "RoaLayer",
+    "RoaODE",
+    "RoaRNN",
+    "RoaRNNCell",
+    "multiscale",
+]

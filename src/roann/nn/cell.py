@@ -81,10 +81,13 @@ class RoaRNNCell(RoaModule):
         self.filter = make(filter, hidden_size, generator=generator, device=device, dtype=dtype)
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw the parameters anew; the filter stays."""
+        """Draw the parameters anew; the filter stays, unless it came from meta without numbers."""
         others = [self.weight_ih] if self.bias is None else [self.weight_ih, self.bias]
         initialise(self.init, self.weight_hh, list(others), generator)
-        self._reset_alpha()
+        self._reset(generator)
+
+    def _maps(self) -> list[tuple[Tensor, float | Tensor]]:
+        return [(self.weight_hh, self.alpha)]
 
     def step(self, x: Tensor, u: Tensor) -> Tensor:
         """The next state from x (…, N) and u (…, I)."""
@@ -208,9 +211,12 @@ class RoaLayer(RoaModule):
         )
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw the parameters anew; the filter stays."""
+        """Draw the parameters anew; the filter stays, unless it came from meta without numbers."""
         initialise(self.init, self.weight, [] if self.bias is None else [self.bias], generator)
-        self._reset_alpha()
+        self._reset(generator)
+
+    def _maps(self) -> list[tuple[Tensor, float | Tensor]]:
+        return [(self.weight, self.alpha)]
 
     def forward(self, x: Tensor) -> Tensor:
         """α φ(W x + b) + (1 − α) O x."""

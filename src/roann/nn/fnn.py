@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from roann import _checks
 from roann.filters import Filter, make
+from roann.filters.base import full_precision
 from roann.functional import BACKENDS, roa_scan
 from roann.kernels.memory import MEMORIES
 from roann.nn.init import initialise
@@ -131,11 +132,15 @@ class RoaFNN(RoaModule):
         return torch.split(alpha, depths)[int(suffix[1:])]
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw the parameters anew; the filters stay."""
+        """Draw the parameters anew; filters stay, unless they came from meta without numbers."""
         for i in range(len(self.runs)):
             others = [self._tensor(f"bias_{i}")] if self.bias else []
             initialise(self.init, self._tensor(f"weight_{i}"), others, generator)
-        self._reset_alpha()
+        self._reset(generator)
+
+    def _maps(self) -> list[tuple[Tensor, float | Tensor]]:
+        runs = range(len(self.runs))
+        return [(self._tensor(f"weight_{i}"), self.alpha_of(f"_{i}")) for i in runs]
 
     def forward(self, x: Tensor) -> Tensor:
         """The output of the last map."""
@@ -145,21 +150,22 @@ class RoaFNN(RoaModule):
                 "x", f"{self.sizes[0]} features in the last dimension", got, error=RuntimeError
             )
         _checks.same_dtype("x", x, self._tensor("weight_0"))
-        lead = x.shape[:-1]
-        x = x.reshape(-1, x.shape[-1])
+        lead, dtype = x.shape[:-1], x.dtype
+        # Half precision is for parameters, input and output: the state is not rounded in between.
+        x = x.reshape(-1, x.shape[-1]).to(full_precision(dtype))
         for i in range(len(self.runs)):
             _, x = roa_scan(
                 x,
-                self._tensor(f"weight_{i}"),
+                self._tensor(f"weight_{i}").to(x.dtype),
                 self._filter(f"filter_{i}"),
                 self.alpha_of(f"_{i}"),
-                b=self._tensor(f"bias_{i}") if self.bias else None,
+                b=self._tensor(f"bias_{i}").to(x.dtype) if self.bias else None,
                 nonlinearity=self.nonlinearity,
                 backend=self.backend,
                 memory=self.memory,
                 last_only=True,
             )
-        return x.reshape(*lead, x.shape[-1])
+        return x.reshape(*lead, x.shape[-1]).to(dtype)
 
     def settings(self) -> dict[str, Any]:
         """The constructor's arguments that rebuild this module, as JSON can hold them."""

@@ -8,17 +8,30 @@ As ∂α/∂a = α(1 − α), a
 step of size η on a changes a small α by the factor e^η, whatever its size: learning rates that
 suit W (0.5 with Adam, in the paper) are far too large for a. Give it a group of its own, and no
 weight decay, which would draw α towards 1/2.
+
+Note [What travels with the weights]
+------------------------------------
+The same weights under another α, φ or kind of filter are another function. So `state_dict` carries
+these settings beside the tensors, as `_extra_state`: a dict that JSON can hold. A layer keeps its
+own settings whatever it loads; where they differ, `load_state_dict` names both under "Unexpected
+key(s)", which is an error if strict and is returned if not. (torch tells modules of the keys, and
+not of `strict`.) Weights without `_extra_state`, of an older file or one of tensors alone, load as
+they always did. A vector α is compared as the buffer it is. A learned α is a parameter, which
+weights may set: it is "learned", wherever it started.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
 from roann import _checks
 from roann.filters import Filter
+from roann.filters.base import full_precision
 
 
 class Mixed(nn.Module):
@@ -50,9 +63,10 @@ class Mixed(nn.Module):
         self.learn_rho = learn_rho
         self._start = _start(rho, horizon, alpha, features, layers)
         self._logits: list[str] = []
-        fixed = isinstance(self._start, Tensor) and not learn_rho
-        start = self._start.to(device=device, dtype=kind) if fixed else None  # type: ignore[union-attr]
-        self.register_buffer("_alpha", start)
+        self.register_buffer("_alpha", None)
+        if isinstance(self._start, Tensor) and not learn_rho:
+            kind = full_precision(kind)  # as the filter's: Note [The dtype of a filter]
+            self._alpha = self._start.to(device=device, dtype=kind, copy=True)
         if learn_rho:
             _inside(self._start)
 
@@ -64,7 +78,8 @@ class Mixed(nn.Module):
     def alpha_of(self, suffix: str) -> float | Tensor:
         """α of the scan whose parameters end in `suffix`."""
         if self.learn_rho:
-            alpha = torch.sigmoid(self._tensor("alpha_logit" + suffix))
+            logit = self._tensor("alpha_logit" + suffix)
+            alpha = torch.sigmoid(logit.to(full_precision(logit.dtype)))
             limits = torch.finfo(alpha.dtype)
             return alpha.clamp(limits.tiny, 1 - limits.eps)
         try:  # sooner than through nn.Module's attributes
@@ -96,6 +111,63 @@ class Mixed(nn.Module):
             logit = self._tensor(name)
             if not logit.is_meta:
                 logit.copy_(torch.logit(self._share(start, name.removeprefix("alpha_logit"))))
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """The settings without which the weights mean nothing, as JSON can hold them."""
+        state: dict[str, Any] = {}
+        if self.learn_rho:
+            state["alpha"] = "learned"
+        elif not isinstance(self._start, Tensor):
+            state["alpha"] = self._start
+        filters = [child for child in self.children() if isinstance(child, Filter)]
+        return state | ({"filter": spec(filters[0])} if filters else {})
+
+    def set_extra_state(self, state: object) -> None:
+        """Change nothing: a layer keeps its settings, and `load_state_dict` compares them."""
+
+    def _load_from_state_dict(
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        local_metadata: dict[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        super()._load_from_state_dict(
+            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+        )
+        key = prefix + "_extra_state"
+        if key in missing_keys:  # a file of tensors alone
+            missing_keys.remove(key)
+        if key in state_dict:
+            unexpected_keys += _differences(key, self.get_extra_state(), state_dict[key])
+        unexpected_keys += self._keep_alpha(prefix + "_alpha", state_dict.get(prefix + "_alpha"))
+
+    def _keep_alpha(self, key: str, given: object) -> list[str]:
+        """Put back a vector α that loading has overwritten; one sentence if it was another."""
+        own, now = self._start, self._alpha
+        if not isinstance(given, Tensor) or not isinstance(own, Tensor) or now is None:
+            return []
+        if given.shape != own.shape or given.is_meta or own.is_meta:
+            return []
+        self._alpha = own.to(device=now.device, dtype=full_precision(now.dtype), copy=True)
+        return _distance(key, own, given)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Move everything; a given α survives `half()`, in float32 at least, and `to_empty()`."""
+        before = self._alpha
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        now, start = self._alpha, self._start
+        if before is None or now is None:
+            return self
+        kind = full_precision(now.dtype)
+        if before.is_meta and isinstance(start, Tensor) and not start.is_meta:
+            self._alpha = start.to(device=now.device, dtype=kind, copy=True)
+        elif kind != now.dtype:
+            self._alpha = before.to(now.device)
+        return self
 
     def _tensor(self, name: str) -> Tensor:
         """A parameter, or what stands in its place.
@@ -144,7 +216,8 @@ def multiscale(features: int, shortest: float, longest: float) -> Tensor:
     Example:
         >>> multiscale(3, 10, 1000)
         tensor([0.1000, 0.0100, 0.0010])
-        >>> rnn = roann.RoaRNN(2, 64, alpha=multiscale(64, 10, 1000), learn_rho=True)
+        >>> alpha = multiscale(64, 10, 1000)
+        >>> rnn = roann.RoaRNN(2, 64, alpha=alpha, learn_rho=True, init="scaled_normal")
 
     Reference: the open question on a vector ρ in the conclusion of the paper.
     """
@@ -157,6 +230,43 @@ def multiscale(features: int, shortest: float, longest: float) -> Tensor:
         -math.log(least), -math.log(most), features, dtype=torch.float64, device="cpu"
     )
     return exponents.exp().to(torch.get_default_dtype())
+
+
+def spec(filter: Filter) -> str | dict[str, Any]:
+    """A filter's name, with its settings where it has any."""
+    settings = filter.settings()
+    return {"name": filter.name, **settings} if settings else filter.name
+
+
+def _differences(key: str, own: dict[str, Any], given: object) -> list[str]:
+    """One sentence on the settings that a layer and the weights it loads both have, and differ."""
+    if not isinstance(given, dict):
+        return [_sentence(key, "a dict of settings", f"a {type(given).__name__}")]
+    names = [n for n in own if n in given and not _same(own[n], given[n])]
+    if not names:
+        return []
+    here, there = (", ".join(f"{n}={d[n]!r}" for n in names) for d in (own, given))
+    return [_sentence(key, here, there)]
+
+
+def _sentence(key: str, expected: str, got: str) -> str:
+    cure = "build the layer with the settings of the weights, or pass strict=False to keep its own"
+    return f"{key}: expected {expected}, as in this layer, got {got}; {cure}"
+
+
+def _same(a: object, b: object) -> bool:
+    numbers = isinstance(a, float) and isinstance(b, int | float)
+    return math.isclose(a, b, rel_tol=1e-9) if numbers else a == b  # type: ignore[arg-type]
+
+
+def _distance(key: str, own: Tensor, given: Tensor) -> list[str]:
+    """One sentence if two vectors α differ by more than the rounding of the coarser dtype."""
+    rounding = 2 * max(torch.finfo(t.dtype).eps for t in (own, given))
+    a, b = (t.detach().to("cpu", torch.float64) for t in (own, given))
+    if torch.allclose(a, b, rtol=rounding, atol=0):
+        return []
+    most = float((a - b).abs().max())
+    return [_sentence(key, "the same alpha", f"one that differs by up to {most:.3g}")]
 
 
 def _start(

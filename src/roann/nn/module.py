@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 import torch
@@ -10,12 +11,17 @@ from torch import Tensor
 from roann import _checks
 from roann.filters import Filter
 from roann.kernels.activations import ACTIVATIONS
+from roann.nn import hypothesis
 from roann.nn.init import INITS
-from roann.nn.mixing import Mixed
+from roann.nn.mixing import Mixed, spec
+
+__all__ = ["RoaModule", "spec"]
 
 
-class RoaModule(Mixed):
+class RoaModule(Mixed, ABC):
     """Abstract: a layer with α, φ and an initialisation."""
+
+    _warned = False  # by `HypothesisWarning`, once in the life of a layer
 
     def __init__(
         self,
@@ -42,8 +48,27 @@ class RoaModule(Mixed):
             "init": self.init,
         } | self._alpha_settings()
 
+    def get_extra_state(self) -> dict[str, Any]:
+        """α, φ and the kind of the filter, as JSON can hold them."""
+        return super().get_extra_state() | {"nonlinearity": self.nonlinearity}
 
-def spec(filter: Filter) -> str | dict[str, Any]:
-    """A filter's name, with its settings where it has any."""
-    settings = filter.settings()
-    return {"name": filter.name, **settings} if settings else filter.name
+    @abstractmethod
+    def _maps(self) -> list[tuple[Tensor, float | Tensor]]:
+        """The weights W and the α of every recurrence, or of every stack of maps."""
+
+    def _reset(self, generator: torch.Generator | None) -> None:
+        """What is left to do when the parameters are drawn."""
+        self._reset_alpha()
+        for child in self.children():
+            if isinstance(child, Filter):
+                child.reset_parameters(generator)
+        self._warn()
+
+    def _load_from_state_dict(self, *arguments: Any) -> None:
+        super()._load_from_state_dict(*arguments)
+        self._warn()
+
+    def _warn(self) -> None:
+        if not self._warned:
+            r = ACTIVATIONS[self.nonlinearity].r
+            self._warned = hypothesis.warn(type(self).__name__, self._maps(), r)

@@ -12,6 +12,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from roann import _checks
 from roann.filters import Filter, make
+from roann.filters.base import full_precision
 from roann.functional import BACKENDS, roa_scan, roa_step
 from roann.kernels.linear import Gather, Linear
 from roann.kernels.memory import MEMORIES
@@ -150,7 +151,7 @@ class RoaODE(RoaModule):
         return self.dt / self.alpha
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw the parameters anew; the filter stays."""
+        """Draw the parameters anew; the filter stays, unless it came from meta without numbers."""
         others = [self._tensor("weight_ih_l0")]
         others += [self._tensor("bias_l0")] if self.bias else []
         W = self._tensor("weight_hh_l0")
@@ -160,21 +161,31 @@ class RoaODE(RoaModule):
             with torch.no_grad():
                 for M in (W, self._tensor("weight_a_l0")):
                     M *= SMALL / self.hidden_size
-        self._reset_alpha()
+        self._reset(generator)
+
+    def _maps(self) -> list[tuple[Tensor, float | Tensor]]:
+        theorem = self.matrices == "roa" and self.method is None
+        return [(self._tensor("weight_hh_l0"), self.alpha)] if theorem else []
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """α, φ, the kind of the filter, and how time is read, as JSON can hold them."""
+        names = ["dt", "reading", "method", "matrices"]
+        names += ["beta", "gamma"] if self.matrices == "lipschitz" else []
+        return super().get_extra_state() | {name: getattr(self, name) for name in names}
 
     def friction(self) -> Tensor:
-        """A as a matrix (N, N)."""
+        """A as a matrix (N, N), in float32 at least."""
         if self.matrices == "lipschitz":
-            return _controlled(self._tensor("weight_a_l0"), self.beta[0], self.gamma[0])
-        W = self._tensor("weight_hh_l0")
+            return _controlled(self._full("weight_a_l0"), self.beta[0], self.gamma[0])
+        W = self._full("weight_hh_l0")
         O = self.filter_l0.to_dense().to(W.dtype)
         alpha = torch.as_tensor(self.alpha, dtype=W.dtype, device=W.device).expand(len(O))
         eye = torch.eye(len(O), dtype=W.dtype, device=W.device)
         return ((1 - alpha).unsqueeze(1) * O - eye) / alpha.unsqueeze(1)
 
     def weight(self) -> Tensor:
-        """W as a matrix (N, N)."""
-        W = self._tensor("weight_hh_l0")
+        """W as a matrix (N, N), in float32 at least."""
+        W = self._full("weight_hh_l0")
         return W if self.matrices == "roa" else _controlled(W, self.beta[1], self.gamma[1])
 
     def step(self, x: Tensor, u: Tensor, interval: float | Tensor | None = None) -> Tensor:
@@ -182,12 +193,14 @@ class RoaODE(RoaModule):
 
         For x (B, N) it may be one number, or (B,) with one for each row.
         """
+        dtype, kind = x.dtype, full_precision(x.dtype)
+        x, u = x.to(kind), u.to(kind)
         if interval is None and self.method is None and self.matrices == "roa":
-            return self._step(x, u, self.filter_l0, self.alpha)
+            return self._step(x, u, self.filter_l0, self.alpha).to(dtype)
         length = self.dt if interval is None else interval
-        steps = torch.as_tensor(length, dtype=x.dtype, device=x.device)
+        steps = torch.as_tensor(length, dtype=kind, device=x.device)
         self._fits(steps)
-        return self._advance(x, u, steps)
+        return self._advance(x, u, steps).to(dtype)
 
     def _advance(self, x: Tensor, u: Tensor, steps: Tensor) -> Tensor:
         if self.method is None:
@@ -204,9 +217,14 @@ class RoaODE(RoaModule):
 
     def _step(self, x: Tensor, u: Tensor, O: Filter | Linear, alpha: float | Tensor) -> Tensor:
         return roa_step(
-            x, self.weight(), O, alpha, u=u, W_i=self._tensor("weight_ih_l0"),
-            b=self._tensor("bias_l0") if self.bias else None, nonlinearity=self.nonlinearity,
+            x, self.weight(), O, alpha, u=u, W_i=self._full("weight_ih_l0"),
+            b=self._full("bias_l0") if self.bias else None, nonlinearity=self.nonlinearity,
         )  # fmt: skip
+
+    def _full(self, name: str) -> Tensor:
+        """A parameter in float32 at least: as in a scan, the state is not rounded T times."""
+        value = self._tensor(name)
+        return value.to(full_precision(value.dtype))
 
     def _taken(self, s: Tensor, stack: bool) -> tuple[Tensor, Linear]:
         """α_k and O_k of steps of s = Δt_k/Δt, (…, 1); a stack of them from s (T, 1)."""
@@ -248,6 +266,7 @@ class RoaODE(RoaModule):
         weight = self._tensor("weight_hh_l0")
         u, form = layout.enter(input, self.batch_first, self.input_size, weight)
         x0 = layout.enter_state(hx, form, (1, self.hidden_size), weight)[0]
+        u, x0 = (t.to(full_precision(t.dtype)) for t in (u, x0))
         times, intervals = (_columns(t, form) for t in (times, intervals))
         steps = readings.intervals_of(times, intervals, self.dt, form.steps, form.batch)
         if steps is not None:
@@ -258,6 +277,9 @@ class RoaODE(RoaModule):
             states, last = self._scan(x0, u, steps, form, last_only)
         else:
             states, last = self._loop(x0, u, steps, form)
+        if full_precision(weight.dtype) != weight.dtype:
+            last = last.to(weight.dtype)
+            states = None if states is None else states.to(weight.dtype)
         h_n = layout.leave_state(last.unsqueeze(0), form)
         return (None if last_only or states is None else layout.leave(states, form)), h_n
 
@@ -265,7 +287,7 @@ class RoaODE(RoaModule):
         self, x0: Tensor, u: Tensor, steps: Tensor | None, form: layout.Layout, last_only: bool
     ) -> tuple[Tensor | None, Tensor]:
         """One scan, with an α and an O of each step where there are intervals."""
-        weight = self._tensor("weight_hh_l0")
+        weight = self._full("weight_hh_l0")
         alpha, O = self.alpha, getattr(self, "filter_l0", None)
         if steps is not None or O is None:
             stamps = torch.full((form.steps,), self.dt) if steps is None else steps
@@ -273,8 +295,8 @@ class RoaODE(RoaModule):
             alpha, O = self._taken((stamps / self.dt).to(weight).unsqueeze(1), stack=True)
             self._serves(O)
         return roa_scan(
-            x0, self.weight(), O, alpha, u=u, W_i=self._tensor("weight_ih_l0"),
-            b=self._tensor("bias_l0") if self.bias else None, nonlinearity=self.nonlinearity,
+            x0, self.weight(), O, alpha, u=u, W_i=self._full("weight_ih_l0"),
+            b=self._full("bias_l0") if self.bias else None, nonlinearity=self.nonlinearity,
             batch_sizes=form.batch_sizes, backend=self.backend, memory=self.memory,
             last_only=last_only,
         )  # fmt: skip
@@ -292,7 +314,7 @@ class RoaODE(RoaModule):
         self, x: Tensor, u: Tensor, steps: Tensor | None, form: layout.Layout
     ) -> tuple[Tensor, Tensor]:
         """Step after step, where rows differ or a solver goes its own way."""
-        weight, states = self._tensor("weight_hh_l0"), []
+        weight, states = self._full("weight_hh_l0"), []
         # As in a scan: the state must not be rounded T times.
         full = (
             torch.autocast(u.device.type, enabled=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,8 @@ from roann.filters import Filter, make
 from roann.functional import BACKENDS, roa_scan, roa_step
 from roann.kernels.memory import MEMORIES
 from roann.nn import layout
+from roann.nn.cell import RoaRNNCell
+from roann.nn.hypothesis import HypothesisWarning
 from roann.nn.init import initialise
 from roann.nn.module import RoaModule, spec
 
@@ -134,6 +136,100 @@ class RoaRNN(RoaModule):
             O = make(filter, hidden_size, generator=generator, device=device, dtype=dtype)
             self.add_module("filter" + suffix, O)
 
+    @classmethod
+    def from_torch(
+        cls,
+        rnn: nn.RNN,
+        *,
+        rho: float | Tensor = 1.0,
+        horizon: float | None = None,
+        alpha: float | Tensor | None = None,
+        learn_rho: bool = False,
+        filter: str | Tensor | Filter | dict[str, Any] = "qr",
+        generator: torch.Generator | None = None,
+        backend: str = "auto",
+        memory: str = "store",
+    ) -> Self:
+        """A layer with a copy of the weights of a `torch.nn.RNN`; the two biases become one.
+
+        Args:
+            rnn: the network to start from.
+            rho, horizon, alpha, learn_rho: as in `RoaRNN`. With none of them α = 1, and the layer
+                computes what `rnn` does; with a horizon its weights serve our recurrence.
+            filter, generator, backend, memory: as in `RoaRNN`.
+
+        Example:
+            >>> theirs = torch.nn.RNN(3, 8, num_layers=2)
+            >>> ours = RoaRNN.from_torch(theirs)
+            >>> u = torch.randn(20, 4, 3)
+            >>> bool((ours(u)[0] - theirs(u)[0]).abs().max() < 1e-5)
+            True
+        """
+        if not isinstance(rnn, nn.RNN):
+            got = type(rnn).__name__
+            cure = "an LSTM or a GRU has gates, which this layer does not have"
+            _checks.fail("rnn", "a torch.nn.RNN", got, cure, TypeError)
+        if alpha is None and horizon is None and not isinstance(rho, Tensor) and rho == 1:
+            alpha = 1.0
+        W = next(rnn.parameters())
+        with warnings.catch_warnings():  # of weights that are replaced below
+            warnings.simplefilter("ignore", HypothesisWarning)
+            layer = cls(
+                rnn.input_size, rnn.hidden_size, rnn.num_layers, rnn.nonlinearity, rnn.bias,
+                rnn.batch_first, rnn.dropout, rnn.bidirectional, W.device, W.dtype,
+                rho=rho, horizon=horizon, alpha=alpha, learn_rho=learn_rho, filter=filter,
+                init="uniform", generator=generator, backend=backend, memory=memory,
+            )  # fmt: skip
+        with torch.no_grad():
+            for _, suffix in layer._scans():
+                for name in ("weight_ih", "weight_hh"):
+                    layer._tensor(name + suffix).copy_(getattr(rnn, name + suffix))
+                if rnn.bias:
+                    both = getattr(rnn, "bias_ih" + suffix) + getattr(rnn, "bias_hh" + suffix)
+                    layer._tensor("bias" + suffix).copy_(both)
+        layer._warned = False
+        layer._warn()
+        return layer.train(rnn.training)
+
+    def cell(self, layer: int = 0, reverse: bool = False) -> RoaRNNCell:
+        """One layer and direction as a `RoaRNNCell`, to go step by step.
+
+        Parameters and filter are *shared*, not copied: train one and the other follows. Take the
+        cell when the layer is on its device and in its dtype.
+
+        Example:
+            >>> rnn = RoaRNN(3, 8, horizon=100)
+            >>> cell, u, x = rnn.cell(), torch.randn(5, 2, 3), torch.zeros(2, 8)
+            >>> for u_k in u:
+            ...     x = cell(u_k, x)
+            >>> bool((x - rnn(u)[1][0]).abs().max() < 1e-5)
+            True
+            >>> cell.weight_hh is rnn.weight_hh_l0
+            True
+        """
+        if _checks.size("layer", layer, least=0) >= self.num_layers:
+            _checks.fail("layer", f"at most {self.num_layers - 1}", layer)
+        if reverse and not self.bidirectional:
+            _checks.fail("reverse", "False for a layer with one direction", reverse)
+        suffix = f"_l{layer}" + ("_reverse" if reverse else "")
+        W_i, alpha = self._tensor("weight_ih" + suffix), self.alpha_of(suffix)
+        if isinstance(alpha, Tensor) and not alpha.dim():
+            alpha = float(alpha.detach())
+        # On meta: shapes without numbers, and no random draws.
+        cell = RoaRNNCell(
+            W_i.shape[1], self.hidden_size, self.bias, self.nonlinearity, "meta", W_i.dtype,
+            alpha=alpha, learn_rho=self.learn_rho, filter=self._filter("filter" + suffix),
+            init=self.init,
+        )  # fmt: skip
+        if isinstance(alpha, Tensor) and not self.learn_rho:
+            cell._alpha = alpha
+        for name, _ in list(cell.named_parameters(recurse=False)):
+            ours = self._tensor(name + suffix)
+            if not isinstance(ours, nn.Parameter):
+                _checks.fail(name + suffix, "a plain parameter to share", "a parametrized one")
+            setattr(cell, name, ours)
+        return cell
+
     @property
     def alpha(self) -> float | Tensor:
         """α as it stands: as it was given, or, learned by several scans, one row for each."""
@@ -158,12 +254,15 @@ class RoaRNN(RoaModule):
         return [(layer, f"_l{layer}{end}") for layer in range(self.num_layers) for end in ends]
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw the parameters anew; the filters stay."""
+        """Draw the parameters anew; filters stay, unless they came from meta without numbers."""
         for _, suffix in self._scans():
             others = [self._tensor("weight_ih" + suffix)]
             others += [self._tensor("bias" + suffix)] if self.bias else []
             initialise(self.init, self._tensor("weight_hh" + suffix), others, generator)
-        self._reset_alpha()
+        self._reset(generator)
+
+    def _maps(self) -> list[tuple[Tensor, float | Tensor]]:
+        return [(self._tensor("weight_hh" + s), self.alpha_of(s)) for _, s in self._scans()]
 
     @property
     def all_weights(self) -> list[list[Tensor]]:

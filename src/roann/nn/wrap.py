@@ -89,7 +89,15 @@ class Roa(Mixed):
         self.state = _checks.size("state", int(cell) if state is None else state, least=0)
         self.filter = make(filter, n_out, n_in, generator=generator, device=device, dtype=dtype)
         self._add_logit("", torch.empty(0, device=device, dtype=dtype))
+        self.reset_parameters()
+
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Return a learned α to its start; draw a filter that came from meta without numbers.
+
+        The parameters of `module` are its own to reset.
+        """
         self._reset_alpha()
+        self.filter.reset_parameters(generator)
 
     @property
     def state_size(self) -> int:
@@ -123,7 +131,7 @@ class Roa(Mixed):
             after = new.dim() - 1 - self.dim if self.dim >= 0 else -1 - self.dim
             alpha = alpha.reshape(-1, *(1,) * after)
         if x is None:
-            return alpha * new
+            return (alpha * new).to(new.dtype)
         turned = self._turn(x)
         if turned.shape != new.shape:
             _checks.fail(
@@ -132,7 +140,7 @@ class Roa(Mixed):
                 tuple(new.shape),
                 f"features are counted along dim={self.dim}; the rest of the shape must stay",
             )
-        return alpha * new + (1 - alpha) * turned
+        return (alpha * new + (1 - alpha) * turned).to(new.dtype)
 
     def _turn(self, x: Tensor) -> Tensor:
         """O x along `dim`."""

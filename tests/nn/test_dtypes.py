@@ -1,0 +1,122 @@
+"""Half precision over depth, in continuous time and around modules; O and α that are moved."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from roann import Roa, RoaFNN, RoaODE, RoaRNN
+
+HALVES = [torch.bfloat16, torch.float16]
+halved = pytest.mark.parametrize("dtype", HALVES, ids=str)
+f64 = torch.float64
+T = 300
+
+
+def gen(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def data(*shape, seed=1):
+    return torch.randn(*shape, generator=gen(seed))
+
+
+def rounded(model, dtype):
+    """A float32 twin whose parameters have the values of half precision."""
+    twin = copy.deepcopy(model)
+    with torch.no_grad():
+        for p in twin.parameters():
+            p.copy_(p.to(dtype))
+    return twin
+
+
+def relative(a, b):
+    return float((a.float() - b).detach().norm() / b.detach().norm())
+
+
+@halved
+@pytest.mark.parametrize("sizes", [[8] * 1001, [8, 9] * 500 + [8]], ids=["one run", "1000 runs"])
+def test_a_thousand_maps_in_depth(dtype, sizes):
+    """The state is not rounded between maps, nor between runs of one width."""
+    full = RoaFNN(sizes, generator=gen())
+    half, x = copy.deepcopy(full).to(dtype), data(4, 8).to(dtype)
+    y = half(x)
+    assert y.dtype == dtype
+    assert relative(y, rounded(full, dtype)(x.float())) < torch.finfo(dtype).eps
+    y.float().square().mean().backward()
+    assert all(p.grad.dtype == dtype and p.grad.isfinite().all() for p in half.parameters())
+
+
+@halved
+@pytest.mark.parametrize("vector", [False, True])
+@pytest.mark.parametrize("intervals", [None, (T,), (T, 2)], ids=str)
+@pytest.mark.parametrize("reading", ["isometric", "euler"])
+def test_many_steps_in_continuous_time(dtype, vector, intervals, reading):
+    alpha = torch.linspace(5e-4, 2e-3, 16) if vector else 1e-3
+    full = RoaODE(3, 16, alpha=alpha, reading=reading, generator=gen())
+    half, u = copy.deepcopy(full).to(dtype), data(T, 2, 3).to(dtype)
+    steps = None if intervals is None else 1 - 0.8 * torch.rand(*intervals, generator=gen(3))
+    hx = data(1, 2, 16, seed=2).to(dtype)
+    output, h_n = half(u, hx, intervals=steps)
+    expected, last = rounded(full, dtype)(u.float(), hx.float(), intervals=steps)
+    assert output.dtype == h_n.dtype == dtype
+    eps, tiny = torch.finfo(dtype).eps, torch.finfo(dtype).tiny
+    # Euler's steps let states vanish: below `tiny` numbers are eps · tiny apart.
+    for a, b in ((output, expected), (h_n, last)):
+        assert float((a.float() - b).detach().norm()) <= eps * (
+            float(b.detach().norm()) + tiny * b.numel()
+        )
+    one = half.step(hx[0], u[0], 0.7)
+    assert one.dtype == dtype
+    exact = rounded(full, dtype).step(hx[0].float(), u[0].float(), 0.7)
+    assert relative(one, exact) < eps
+    assert half.step(hx[0], u[0]).dtype == dtype
+
+
+@halved
+@pytest.mark.parametrize("vector", [False, True])
+def test_around_a_module(dtype, vector):
+    alpha = torch.linspace(0.01, 0.02, 8) if vector else 0.01
+    full = Roa(nn.Linear(8, 8), alpha=alpha, generator=gen())
+    half, x = copy.deepcopy(full).to(dtype), data(4, 8).to(dtype)
+    y = half(x)
+    assert y.dtype == dtype
+    assert relative(y, rounded(full, dtype)(x.float())) < 2 * torch.finfo(dtype).eps
+    cell = Roa(nn.GRUCell(2, 8), alpha=alpha, generator=gen()).to(dtype)
+    assert cell(data(4, 2).to(dtype)).dtype == dtype
+
+
+@halved
+def test_alpha_and_filter_survive_there_and_back(dtype):
+    alpha = torch.linspace(5e-4, 2e-3, 32)
+    for start in (torch.float32, f64):
+        rnn = RoaRNN(3, 32, alpha=alpha, dtype=start, generator=gen())
+        O = rnn.filter_l0.matrix.clone()
+        rnn.to(dtype)
+        assert rnn.weight_hh_l0.dtype == dtype
+        assert torch.equal(rnn.filter_l0.matrix, O)
+        assert torch.equal(rnn.alpha, alpha.to(start))
+        rnn.to(start)
+        assert torch.equal(rnn.filter_l0.matrix, O)
+        assert torch.equal(rnn.alpha, alpha.to(start))
+    made = RoaRNN(3, 32, alpha=alpha, dtype=dtype)
+    assert made.alpha.dtype == made.filter_l0.matrix.dtype == torch.float32
+    assert torch.equal(made.alpha, alpha)
+
+
+def test_double_half_double_is_an_isometry_to_double_rounding():
+    rnn = RoaRNN(3, 32, alpha=0.0, generator=gen()).double().half().double()
+    hx = data(1, 2, 32).double()
+    norms = rnn(torch.zeros(1000, 2, 3, dtype=f64), hx)[0].norm(dim=-1)
+    torch.testing.assert_close(norms, hx.norm(dim=-1).expand_as(norms), rtol=1e-12, atol=0)
+
+
+@halved
+def test_a_learned_alpha_is_computed_in_full(dtype):
+    rnn = RoaRNN(3, 4, alpha=1e-3, learn_rho=True, dtype=dtype)
+    logit = rnn.alpha_logit_l0.detach()
+    assert logit.dtype == dtype
+    assert rnn.alpha.dtype == torch.float32
+    exact = torch.sigmoid(logit.double())
+    torch.testing.assert_close(rnn.alpha.detach().double(), exact, rtol=1e-6, atol=0)

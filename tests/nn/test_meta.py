@@ -1,0 +1,115 @@
+"""Layers from the meta device: to_empty, then reset_parameters or load_state_dict."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from roann import Roa, RoaFNN, RoaLayer, RoaODE, RoaRNN, RoaRNNCell, filters
+
+
+def gen(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+ALPHA = torch.tensor([0.01, 0.02, 0.03, 0.04])
+MAKERS = {
+    "rnn": lambda **kw: RoaRNN(3, 4, 2, bidirectional=True, alpha=0.01, **kw),
+    "rnn, vector alpha": lambda **kw: RoaRNN(3, 4, alpha=ALPHA, **kw),
+    "rnn, learned": lambda **kw: RoaRNN(3, 4, alpha=ALPHA, learn_rho=True, **kw),
+    "cell": lambda **kw: RoaRNNCell(3, 4, alpha=0.01, **kw),
+    "layer": lambda **kw: RoaLayer(3, 4, alpha=0.01, **kw),
+    "deep": lambda **kw: RoaFNN([3, 4, 4, 4, 2, 2], alpha=0.01, **kw),
+    "deep, recycled": lambda **kw: RoaFNN([4, 4, 3, 4, 3, 4], alpha=0.01, recycle=True, **kw),
+}
+FILTERS = ["qr", "haar", "permutation", "rotations", "householder"]
+
+
+def inputs(name):
+    features = 4 if name == "deep, recycled" else 3
+    return torch.randn(5, 2, features, generator=gen(9))
+
+
+def answer(model, u):
+    output = model(u[0] if isinstance(model, RoaRNNCell) else u)
+    return output[0] if isinstance(output, tuple) else output
+
+
+def tensors(model):
+    return {k: v for k, v in model.state_dict().items() if isinstance(v, torch.Tensor)}
+
+
+@pytest.mark.parametrize("filter", FILTERS)
+@pytest.mark.parametrize("name", MAKERS)
+def test_reset_parameters_after_to_empty_is_construction(name, filter):
+    """Parameters and filters: the same generator gives what direct construction gives."""
+    direct = MAKERS[name](filter=filter, generator=gen())
+    model = MAKERS[name](filter=filter, device="meta").to_empty(device="cpu")
+    with torch.no_grad():
+        for t in tensors(model).values():
+            if t.is_floating_point() and t.shape != ALPHA.shape:
+                t.fill_(float("nan"))  # what memory may hold
+    model.reset_parameters(gen())
+    for (key, a), b in zip(tensors(direct).items(), tensors(model).values(), strict=True):
+        assert torch.equal(a, b), key
+    u = inputs(name)
+    assert torch.equal(answer(model, u), answer(direct, u))
+
+
+@pytest.mark.parametrize("filter", FILTERS)
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_forward_without_a_filter_is_refused(name, filter):
+    model = MAKERS[name](filter=filter, device="meta").to_empty(device="cpu")
+    for p in model.parameters():
+        nn.init.zeros_(p)
+    with pytest.raises(RuntimeError, match=r"filter: expected a .* that was drawn or loaded"):
+        answer(model, inputs(name))
+    direct = MAKERS[name](filter=filter, generator=gen())
+    for assign in (False, True):
+        twin = copy.deepcopy(model)
+        twin.load_state_dict(direct.state_dict(), assign=assign)
+        assert torch.equal(answer(twin, inputs(name)), answer(direct, inputs(name)))
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_filters_that_hold_data_are_never_drawn_again(name):
+    model = MAKERS[name](generator=gen())
+    before = [f.to_dense().clone() for f in model.modules() if isinstance(f, filters.Filter)]
+    ghost = MAKERS[name](device="meta").to_empty(device="cpu")
+    ghost.load_state_dict(model.state_dict())
+    for m in (model, ghost):
+        m.reset_parameters(gen(1))
+        now = [f.to_dense() for f in m.modules() if isinstance(f, filters.Filter)]
+        assert all(torch.equal(a, b) for a, b in zip(before, now, strict=True))
+
+
+def test_a_given_alpha_comes_back_from_meta():
+    model = MAKERS["rnn, vector alpha"](device="meta").to_empty(device="cpu")
+    assert torch.equal(model.alpha, ALPHA)
+
+
+def test_continuous_time_and_wrapped_modules():
+    ode = RoaODE(3, 4, alpha=0.01, device="meta").to_empty(device="cpu")
+    ode.reset_parameters(gen())
+    direct, u = RoaODE(3, 4, alpha=0.01, generator=gen()), inputs("ode")
+    assert torch.equal(ode(u)[0], direct(u)[0])
+    f = nn.Linear(3, 3)
+    roa = Roa(f, alpha=0.5, device="meta")
+    roa.filter.to_empty(device="cpu")
+    with pytest.raises(RuntimeError, match="filter: expected a QR that was drawn or loaded"):
+        roa(u)
+    roa.reset_parameters(gen())
+    assert torch.equal(roa(u), Roa(f, alpha=0.5, generator=gen())(u))
+
+
+def test_every_module_resets_itself_as_fsdp_asks():
+    """FSDP calls to_empty and reset_parameters of every module with tensors of its own."""
+    model = nn.Sequential(RoaRNN(3, 4, alpha=0.01, device="meta"))
+    for module in model.modules():
+        if [*module.parameters(recurse=False), *module.buffers(recurse=False)]:
+            module.to_empty(device="cpu", recurse=False)
+            module.reset_parameters()
+    O = model[0].filter_l0.to_dense()
+    assert float((O @ O.T - torch.eye(4)).abs().max()) < 1e-6
+    assert model(inputs("rnn"))[0].isfinite().all()

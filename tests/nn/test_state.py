@@ -1,0 +1,176 @@
+"""What travels with the weights: α, φ and the kind of the filter, compared when they are loaded."""
+
+import copy
+import io
+import json
+
+import pytest
+import torch
+from safetensors.torch import load as from_bytes
+from safetensors.torch import save as to_bytes
+from torch import nn
+
+from roann import Roa, RoaFNN, RoaLayer, RoaODE, RoaRNN, RoaRNNCell
+
+f64 = torch.float64
+
+
+def gen(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+MAKERS = {
+    "rnn": lambda **kw: RoaRNN(3, 4, 2, bidirectional=True, generator=gen(), **kw),
+    "cell": lambda **kw: RoaRNNCell(3, 4, generator=gen(), **kw),
+    "layer": lambda **kw: RoaLayer(4, 4, generator=gen(), **kw),
+    "deep": lambda **kw: RoaFNN([4] * 6, generator=gen(), **kw),
+    "ode": lambda **kw: RoaODE(3, 4, reading="euler", generator=gen(), **kw),
+}
+BASE = {"alpha": 0.01, "nonlinearity": "relu", "filter": "qr"}
+every = pytest.mark.parametrize("name", MAKERS)
+
+
+def parts(module):
+    """The numbers of a module, to be compared before and after."""
+    return {k: v.clone() for k, v in module.state_dict().items() if isinstance(v, torch.Tensor)}
+
+
+@every
+def test_the_state_is_a_small_dict_that_json_keeps(name):
+    model = MAKERS[name](**BASE | {"filter": {"name": "householder", "reflections": 3}})
+    state = model.state_dict()["_extra_state"]
+    expected = BASE | {"filter": {"name": "householder", "reflections": 3}}
+    assert {k: state[k] for k in expected} == expected
+    assert json.loads(json.dumps(state)) == state
+    file = io.BytesIO()
+    torch.save(model.state_dict(), file)
+    file.seek(0)
+    back = torch.load(file, weights_only=True)
+    assert back["_extra_state"] == state
+    assert model.load_state_dict(back) == ([], [])
+
+
+@every
+@pytest.mark.parametrize(
+    ("other", "expected", "got"),
+    [
+        ({"alpha": 0.02}, "alpha=0.01", "alpha=0.02"),
+        ({"nonlinearity": "tanh"}, "nonlinearity='relu'", "nonlinearity='tanh'"),
+        ({"filter": "haar"}, "filter='qr'", "filter='haar'"),
+        ({"alpha": 0.5, "filter": torch.eye(4)}, "alpha=0.01, filter='qr'", "alpha=0.5, filter="),
+    ],
+)
+def test_weights_of_another_setting_are_refused(name, other, expected, got):
+    if name == "deep" and isinstance(other.get("filter"), torch.Tensor):
+        other = other | {"filter": torch.eye(4).expand(5, 4, 4)}
+    model = nn.Sequential(nn.Linear(3, 3), MAKERS[name](**BASE))
+    given = nn.Sequential(nn.Linear(3, 3), MAKERS[name](**BASE | {"init": "uniform"} | other))
+    sentence = f'"1._extra_state: expected {expected}, as in this layer, got {got}'
+    with pytest.raises(RuntimeError) as error:
+        model.load_state_dict(given.state_dict())
+    assert sentence in str(error.value)
+    assert "pass strict=False to keep its own" in str(error.value)
+    lone = MAKERS[name](**BASE)
+    with pytest.raises(RuntimeError, match="_extra_state: expected"):
+        lone.load_state_dict(given[1].state_dict())
+    # Not strict: the weights come, the settings stay, and the difference is returned.
+    lone = MAKERS[name](**BASE)
+    missing, unexpected = lone.load_state_dict(given[1].state_dict(), strict=False)
+    assert missing == []
+    assert len(unexpected) == 1
+    assert f"got {got}" in unexpected[0]
+    assert lone.get_extra_state() == model[1].get_extra_state()
+    for key, value in parts(given[1]).items():
+        assert torch.equal(lone.state_dict()[key], value), key
+
+
+@every
+def test_weights_saved_before_and_tensors_alone_load(name):
+    model, other = MAKERS[name](**BASE), MAKERS[name](**BASE | {"init": "uniform"})
+    tensors = from_bytes(to_bytes(parts(other)))
+    assert "_extra_state" not in tensors
+    for assign in (False, True):
+        model = MAKERS[name](**BASE)
+        assert model.load_state_dict(tensors, assign=assign) == ([], [])
+        for key, value in tensors.items():
+            assert torch.equal(model.state_dict()[key], value), key
+
+
+def test_a_setting_that_is_no_dict_is_named():
+    model = MAKERS["cell"](**BASE)
+    state = model.state_dict() | {"_extra_state": [1]}
+    with pytest.raises(
+        RuntimeError, match=r"_extra_state: expected a dict of settings.*got a list"
+    ):
+        model.load_state_dict(state)
+
+
+@every
+def test_a_learned_alpha_may_be_loaded_from_any_start(name):
+    learned = MAKERS[name](**BASE | {"alpha": 0.01, "learn_rho": True})
+    other = MAKERS[name](**BASE | {"alpha": 0.1, "learn_rho": True, "init": "uniform"})
+    assert learned.load_state_dict(other.state_dict()) == ([], [])
+    assert torch.equal(torch.as_tensor(learned.alpha), torch.as_tensor(other.alpha))
+    with pytest.raises(RuntimeError, match=r"expected alpha='learned'.*got alpha=0.01"):
+        learned.load_state_dict(MAKERS[name](**BASE).state_dict())
+    with pytest.raises(RuntimeError, match=r"expected alpha=0.01.*got alpha='learned'"):
+        MAKERS[name](**BASE).load_state_dict(other.state_dict())
+
+
+@every
+def test_a_vector_alpha_is_compared_too(name):
+    alpha = torch.tensor([0.01, 0.02, 0.03, 0.04])
+    model = MAKERS[name](**BASE | {"alpha": alpha})
+    assert "alpha" not in model.get_extra_state()
+    double = MAKERS[name](**BASE | {"alpha": alpha, "dtype": f64})
+    assert model.load_state_dict(double.state_dict()) == ([], [])
+    other = MAKERS[name](**BASE | {"alpha": alpha / 2, "init": "uniform"})
+    with pytest.raises(RuntimeError, match=r"_alpha: expected the same alpha.* by up to 0\.02;"):
+        model.load_state_dict(other.state_dict())
+    _, unexpected = model.load_state_dict(other.state_dict(), strict=False)
+    assert len(unexpected) == 1
+    assert torch.equal(model.state_dict()["_alpha"], alpha)
+    half = {k: v.half() for k, v in parts(model).items() if v.is_floating_point()}
+    for assign in (False, True):  # rounded weights do not round it
+        assert model.load_state_dict(half, strict=False, assign=assign).unexpected_keys == []
+        assert torch.equal(model.state_dict()["_alpha"], alpha)
+    with pytest.raises(RuntimeError, match=r"Missing key.*_alpha"):
+        model.load_state_dict(MAKERS[name](**BASE).state_dict())
+
+
+def test_alpha_is_compared_to_rounding():
+    """0.7 / 100 and 0.007 differ in the last bit."""
+    a, b = MAKERS["cell"](rho=0.7, horizon=100), MAKERS["cell"](alpha=0.007)
+    assert a.alpha != b.alpha
+    assert a.load_state_dict(b.state_dict()) == ([], [])
+
+
+def test_layers_of_one_kind_share_weights_across_classes():
+    rnn = RoaRNN(3, 4, alpha=0.01, filter="rotations", generator=gen())
+    ode = RoaODE(3, 4, alpha=0.01, generator=gen(1))
+    assert ode.load_state_dict(rnn.state_dict()) == ([], [])
+    with pytest.raises(RuntimeError, match=r"expected dt=1.0, as in this layer, got dt=0.5"):
+        ode.load_state_dict(RoaODE(3, 4, alpha=0.01, dt=0.5).state_dict())
+
+
+def test_a_wrapped_module_has_it_too():
+    f = nn.Linear(4, 4)
+    model, other = (Roa(copy.deepcopy(f), alpha=a, filter="cycle") for a in (0.1, 0.2))
+    assert model.state_dict()["_extra_state"] == {"alpha": 0.1, "filter": "cycle"}
+    with pytest.raises(RuntimeError, match=r"expected alpha=0.1, as in this layer, got alpha=0.2"):
+        model.load_state_dict(other.state_dict())
+    assert model.load_state_dict(Roa(f, alpha=0.1, filter="cycle").state_dict()) == ([], [])
+
+
+def test_optimisers_copies_and_functional_calls_do_not_see_it():
+    model = RoaRNN(3, 4, alpha=0.01, generator=gen())
+    assert [n for n, _ in model.named_parameters()] == ["weight_ih_l0", "weight_hh_l0", "bias_l0"]
+    twin = copy.deepcopy(model)
+    assert twin.get_extra_state() == model.get_extra_state()
+    values = dict(model.named_parameters()) | dict(model.named_buffers())
+    u = torch.randn(5, 2, 3, generator=gen(1))
+    called = torch.func.functional_call(twin, values, (u,))[0]
+    assert torch.equal(called, model(u)[0])
+    averaged = torch.optim.swa_utils.AveragedModel(model)
+    averaged.update_parameters(model)
+    assert averaged.load_state_dict(averaged.state_dict()) == ([], [])
