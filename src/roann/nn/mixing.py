@@ -12,7 +12,8 @@ weight decay, which would draw α towards 1/2.
 Note [What travels with the weights]
 ------------------------------------
 The same weights under another α, φ or kind of filter are another function. So `state_dict` carries
-these settings beside the tensors, as `_extra_state`: a dict that JSON can hold. A layer keeps its
+these settings beside the tensors, as `_extra_state`: JSON in a tensor of bytes, because a great
+deal of code takes every value of a `state_dict` for a tensor. A layer keeps its
 own settings whatever it loads; where they differ, `load_state_dict` names both under "Unexpected
 key(s)", which is an error if strict and is returned if not. (torch tells modules of the keys, and
 not of `strict`.) Weights without `_extra_state`, of an older file or one of tensors alone, load as
@@ -22,6 +23,7 @@ weights may set: it is "learned", wherever it started.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 from typing import Any, Self
@@ -112,8 +114,12 @@ class Mixed(nn.Module):
             if not logit.is_meta:
                 logit.copy_(torch.logit(self._share(start, name.removeprefix("alpha_logit"))))
 
-    def get_extra_state(self) -> dict[str, Any]:
-        """The settings without which the weights mean nothing, as JSON can hold them."""
+    def get_extra_state(self) -> Tensor:
+        """The settings without which the weights mean nothing, as JSON in a tensor of bytes."""
+        return torch.tensor(list(json.dumps(self._weight_settings()).encode()), dtype=torch.uint8)
+
+    def _weight_settings(self) -> dict[str, Any]:
+        """α and the kind of the filter, as JSON can hold them."""
         state: dict[str, Any] = {}
         if self.learn_rho:
             state["alpha"] = "learned"
@@ -142,7 +148,7 @@ class Mixed(nn.Module):
         if key in missing_keys:  # a file of tensors alone
             missing_keys.remove(key)
         if key in state_dict:
-            unexpected_keys += _differences(key, self.get_extra_state(), state_dict[key])
+            unexpected_keys += _differences(key, self._weight_settings(), state_dict[key])
         unexpected_keys += self._keep_alpha(prefix + "_alpha", state_dict.get(prefix + "_alpha"))
 
     def _keep_alpha(self, key: str, given: object) -> list[str]:
@@ -240,13 +246,24 @@ def spec(filter: Filter) -> str | dict[str, Any]:
 
 def _differences(key: str, own: dict[str, Any], given: object) -> list[str]:
     """One sentence on the settings that a layer and the weights it loads both have, and differ."""
+    given = _decoded(given)
     if not isinstance(given, dict):
-        return [_sentence(key, "a dict of settings", f"a {type(given).__name__}")]
+        return [_sentence(key, "settings as JSON in a tensor of bytes", f"{given!r:.60}")]
     names = [n for n in own if n in given and not _same(own[n], given[n])]
     if not names:
         return []
     here, there = (", ".join(f"{n}={d[n]!r}" for n in names) for d in (own, given))
     return [_sentence(key, here, there)]
+
+
+def _decoded(state: object) -> object:
+    """The settings that `get_extra_state` wrote, or what else there is."""
+    if not isinstance(state, Tensor) or state.dtype != torch.uint8 or state.is_meta:
+        return state
+    try:
+        return json.loads(bytes(state.flatten().tolist()))
+    except (ValueError, RecursionError):
+        return state
 
 
 def _sentence(key: str, expected: str, got: str) -> str:

@@ -48,9 +48,8 @@ class RoaModule(Mixed, ABC):
             "init": self.init,
         } | self._alpha_settings()
 
-    def get_extra_state(self) -> dict[str, Any]:
-        """α, φ and the kind of the filter, as JSON can hold them."""
-        return super().get_extra_state() | {"nonlinearity": self.nonlinearity}
+    def _weight_settings(self) -> dict[str, Any]:
+        return super()._weight_settings() | {"nonlinearity": self.nonlinearity}
 
     @abstractmethod
     def _maps(self) -> list[tuple[Tensor, float | Tensor]]:

@@ -167,11 +167,10 @@ class RoaODE(RoaModule):
         theorem = self.matrices == "roa" and self.method is None
         return [(self._tensor("weight_hh_l0"), self.alpha)] if theorem else []
 
-    def get_extra_state(self) -> dict[str, Any]:
-        """α, φ, the kind of the filter, and how time is read, as JSON can hold them."""
+    def _weight_settings(self) -> dict[str, Any]:
         names = ["dt", "reading", "method", "matrices"]
         names += ["beta", "gamma"] if self.matrices == "lipschitz" else []
-        return super().get_extra_state() | {name: getattr(self, name) for name in names}
+        return super()._weight_settings() | {name: getattr(self, name) for name in names}
 
     def friction(self) -> Tensor:
         """A as a matrix (N, N), in float32 at least."""
