@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from paper import ROOT, bounds, plan, run
-from paper.collect import BOUNDS, read_book
+from paper.book import BOUNDS, read_book
 from paper.pages import filled, markdown
 from paper.tables import SPECS, from_spec, tables
 from roann.lab.checkpoint import replace_file
@@ -28,26 +28,10 @@ PAGES = ("paper/findings.md", "README.md")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line; returns its exit code."""
-    parser = argparse.ArgumentParser(prog="python -m paper", description=__doc__)
-    parser.add_argument("verb", choices=("run", "collect", "tables", "report"), help="run: finish "
-                        "the runs of some figures; collect: thin every run directory to its "
-                        "record; tables: write the generated tables of the pages; report: draw "
-                        "all records in one HTML page")  # fmt: skip
-    parser.add_argument("figures", nargs="*", default=["all"], metavar="FIGURE",
-                        help=f"{', '.join([*plan.FIGURES, 'bounds'])}; default: all")  # fmt: skip
-    parser.add_argument("--scale", choices=("quick", "full"), default="quick", help="quick: one "
-                        "seed, shorter, the paper's figures; full: plan.toml")  # fmt: skip
-    parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
-    parser.add_argument("--only", nargs="+", default=(), help="only runs whose names contain this")
-    parser.add_argument("--dry-run", action="store_true", help="list the runs and stop")
-    parser.add_argument("--out", type=Path, default=Path("report.html"), help="the report's file")
-    args = parser.parse_args(argv)
-    known = [*plan.FIGURES, "bounds"]
-    if unknown := {*args.figures} - {*known, "all"}:
-        parser.error(f"unknown figures {sorted(unknown)}; choose from {', '.join(known)}")
+    args = _parser().parse_args(argv)
     try:
         with logging_to_stderr(logging.INFO):
-            return _perform(args)
+            return int(args.perform(args))
     except InterruptedRun as end:
         return 130 if end.number == signal.SIGINT else 75
     except (ConfigError, ReportError) as error:
@@ -55,31 +39,36 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
 
 
-def _perform(args: argparse.Namespace) -> int:
-    runs = ROOT / "runs" / args.scale
-    results = ROOT / "results" if args.scale == "full" else runs / "results"
-    if args.verb == "run":
-        return _run(args, runs, results)
-    if args.verb == "collect":
-        for folder in sorted(path.parent for path in (ROOT / "runs/full").glob("*/*/config.toml")):
-            run.keep(folder, ROOT / "results")
-        return 0
-    book = read_book(ROOT / "results" if args.verb == "tables" else results)
-    if args.verb == "tables":
-        made = {name: markdown(table) for name, table in tables(book)}
-        for page in (ROOT / name for name in PAGES):
-            replace_file(page, filled(page.read_text(encoding="utf-8"), made).encode())
-        return 0
-    every = [(f, r) for f in plan.FIGURES for arm in book[f].values() for r in arm.runs]
-    placed = [replace(r, config={**r.config, "task": {**r.task, "in": plan.FIGURES[f]["title"]}})
-              for f, r in every]  # fmt: skip
-    replace_file(args.out, render(placed, title="The paper's experiments").encode())
-    return 0
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m paper", description=__doc__)
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    runs = verbs.add_parser("run", help="finish the runs of some figures and collect them")
+    known = [*plan.FIGURES, "bounds", "all"]
+    runs.add_argument("figures", nargs="*", default="all", choices=known, metavar="FIGURE",
+                      help=", ".join(known))  # fmt: skip
+    runs.add_argument("--jobs", type=int, default=1, help="runs at a time")
+    runs.add_argument("--only", nargs="+", default=(), help="only runs whose names contain this")
+    runs.add_argument("--dry-run", action="store_true", help="list the runs and stop")
+    collect = verbs.add_parser("collect", help="thin every run directory (full) to its record")
+    write = verbs.add_parser("tables", help="write the tables of the pages from the records")
+    report = verbs.add_parser("report", help="draw all records in one HTML page")
+    report.add_argument("--out", type=Path, default=Path("report.html"), help="the page")
+    for verb in (runs, report):
+        verb.add_argument("--scale", choices=("quick", "full"), default="quick", help="quick: one "
+                          "seed, shorter, the paper's figures; full: plan.toml")  # fmt: skip
+    performs = {runs: _run, collect: _collect, write: _tables, report: _report}
+    for verb, perform in performs.items():
+        verb.set_defaults(perform=perform)
+    return parser
 
 
-def _run(args: argparse.Namespace, runs: Path, results: Path) -> int:
-    own = [f for f, figure in plan.FIGURES.items() if figure.get("own") and args.scale == "quick"]
-    every = "all" in args.figures
+def _results(scale: str) -> Path:
+    return ROOT / "results" if scale == "full" else ROOT / "runs" / scale / "results"
+
+
+def _run(args: argparse.Namespace) -> int:
+    every, quick, results = "all" in args.figures, args.scale == "quick", _results(args.scale)
+    own = [name for name, figure in plan.FIGURES.items() if figure.get("own") and quick]
     names = [f for f in plan.FIGURES if f in args.figures or (every and f not in own)]
     files = ROOT / "experiments"
     chosen = {f: plan.experiments(f, args.scale, files, args.only) for f in names}
@@ -88,13 +77,39 @@ def _run(args: argparse.Namespace, runs: Path, results: Path) -> int:
     if args.dry_run:
         print("\n".join(f"{f}/{cell}" for f, cells in chosen.items() for cell in cells))
         return 0
+    runs = ROOT / "runs" / args.scale
     left = sum(run.train(f, cells, runs, results, args.jobs) for f, cells in chosen.items())
     if every or "bounds" in args.figures:
-        bounds.main(args.scale == "quick", results / BOUNDS)
-    if args.scale == "quick":
+        bounds.main(quick, results / BOUNDS)
+    if quick:
         book = read_book(results)
         print("\n".join(markdown(from_spec(book, SPECS[f])) for f in names if f in SPECS))
     return 75 if left else 0
+
+
+def _collect(args: argparse.Namespace) -> int:
+    for folder in sorted(path.parent for path in (ROOT / "runs/full").glob("*/*/config.toml")):
+        run.keep(folder, ROOT / "results")
+    return 0
+
+
+def _tables(args: argparse.Namespace) -> int:
+    blocks = {name: markdown(table) for name, table in tables(read_book(ROOT / "results"))}
+    for page in (ROOT / name for name in PAGES):
+        replace_file(page, filled(page.read_text(encoding="utf-8"), blocks).encode())
+    return 0
+
+
+def _report(args: argparse.Namespace) -> int:
+    book = read_book(_results(args.scale))
+    runs = []
+    for figure, settings in plan.FIGURES.items():  # figures on one task stay apart
+        for r in (r for arm in book[figure].values() for r in arm.runs):
+            runs.append(
+                replace(r, config={**r.config, "task": {**r.task, "in": settings["title"]}})
+            )
+    replace_file(args.out, render(runs, title="The paper's experiments").encode())
+    return 0
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
-"""Run directories to committed records, and back: one small JSONL file per run.
+"""Run directories to committed records: one small JSONL file per run.
 
 The first line of a record says what was run, where and how it ended; the others are the lines of
-its `metrics.jsonl`, thinned to what tables and figures show. Tables are made from these files
-alone.
+its `metrics.jsonl`, thinned to what tables and figures show.
 """
 
 from __future__ import annotations
@@ -10,22 +9,17 @@ from __future__ import annotations
 import json
 import logging
 import math
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from paper.plan import FIGURES, entries
+from paper.book import read_record
 from roann.info import source
 from roann.lab import records
 from roann.lab.checkpoint import replace_file
-from roann.lab.config import read_text
-from roann.lab.report import Arm, Goal, Outcome, ReportError, Run, load_run
+from roann.lab.report import load_run
 
 SOURCE, ENDS = "source.json", "ends.jsonl"
-BOUNDS = "bounds/bounds.jsonl"
-ELSEWHERE = "elsewhere"
-"""Records of runs of the same names on another processor."""
 LINES = 20  # of the training loss that are kept
 POINTS = 100  # of the gradient along time that are kept
 _TRAIN = ("kind", "step", "seconds", "loss", "grad_norm")
@@ -43,7 +37,7 @@ def note_source(folder: Path) -> None:
         replace_file(path, (text + "\n").encode())
 
 
-def collect(folder: Path, out: Path, lines: int = LINES) -> Path | None:
+def collect(folder: Path, out: Path, most: int = LINES) -> Path | None:
     """Write the record of a run directory to `out`; None if the run has measured nothing yet.
 
     An unfinished run does not replace a record that has ended or has more steps.
@@ -62,16 +56,12 @@ def collect(folder: Path, out: Path, lines: int = LINES) -> Path | None:
     ends = records.read(folder / ENDS) if (folder / ENDS).exists() else []
     head = {"kind": "run", "name": run.name, "seed": run.seed, "config": run.text}
     head |= {"env": dict(run.env) | noted, "result": dict(run.result)}
-    write_record(target, [head, *thinned(run.records + ends, run.seed == 0, lines)])
-    return target
-
-
-def write_record(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
-    """One JSON object a line; a file that says this already is left alone."""
+    lines = [head, *thinned(run.records + ends, run.seed == 0, most)]
     data = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines).encode()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if not path.exists() or path.read_bytes() != data:
-        replace_file(path, data)
+    out.mkdir(parents=True, exist_ok=True)
+    if not target.exists() or target.read_bytes() != data:
+        replace_file(target, data)
+    return target
 
 
 def thinned(
@@ -99,63 +89,16 @@ def thinned(
 def _thin_probe(line: Mapping[str, Any], first_seed: bool, last: bool) -> dict[str, Any]:
     dropped = {"eigenvalues", *(() if first_seed and last else _ARRAYS)}
     made = {key: value for key, value in line.items() if key not in dropped}
-    for key in ("gradient_at", "gradient_by_step"):
-        if key in made:
-            made[key] = _some(made[key])
+    for key in {"gradient_at", "gradient_by_step"} & made.keys():
+        n = len(made[key])
+        if n > POINTS:  # evenly, with the first and the last
+            places = (round(k * (n - 1) / (POINTS - 1)) for k in range(POINTS))
+            made[key] = [_digits(made[key][place], 4) for place in places]
     if "sigma" in made:
         sigma = [_digits(value, 4) for value in made.pop("sigma")]
         made |= {"sigma": sigma} if first_seed else {"sigma_max": sigma[0], "sigma_min": sigma[-1]}
     return made
 
 
-def _some(values: list[Any]) -> list[Any]:
-    """At most `POINTS` of them, evenly, with the first and the last."""
-    if len(values) <= POINTS:
-        return values
-    places = (round(k * (len(values) - 1) / (POINTS - 1)) for k in range(POINTS))
-    return [_digits(values[place], 4) for place in places]
-
-
 def _digits(value: Any, digits: int = 7) -> Any:
     return float(f"{value:.{digits}g}") if isinstance(value, float) else value
-
-
-def read_record(path: Path) -> Run:
-    """A record as the run it is of."""
-    try:
-        head, *lines = records.read(path)
-        if head.get("kind") != "run":
-            raise ValueError("the first line is not that of a run")
-        tables = read_text(head["config"])
-        return Run(str(head["name"]), tables, head["config"], lines, head["env"], head["result"])
-    except (ValueError, KeyError) as error:
-        raise ReportError(f"{path}: not the record of a run ({error}).") from None
-
-
-def arms_of(runs: Iterable[Run]) -> dict[str, Arm]:
-    """Arms by name, which is a run's name without its seed."""
-    groups: dict[str, list[Run]] = {}
-    for run in sorted(runs, key=lambda run: run.seed):
-        groups.setdefault(re.sub(r"-s\d+$", "", run.name), []).append(run)
-    return {
-        name: Arm(name, tuple(Outcome(run, Goal.of([run])) for run in group))
-        for name, group in groups.items()
-    }
-
-
-def read_book(results: Path) -> dict[str, Any]:
-    """Figure → arm → its runs, in the order of the plan, and the lines of the bounds study."""
-    book: dict[str, Any] = {}
-    for figure in (*FIGURES, ELSEWHERE):
-        arms = arms_of(map(read_record, sorted((results / figure).glob("*.jsonl"))))
-        names = [entry.name for entry in entries(figure)] if figure in FIGURES else []
-
-        def place(name: str, arms: Mapping[str, Arm] = arms, names: list[str] = names) -> Any:
-            """The entry with the longest name that fits, then ρ."""
-            fits = [k for k, entry in enumerate(names) if f"{name}-".startswith(f"{entry}-")]
-            index = max(fits, key=lambda k: len(names[k]), default=0)
-            return index, arms[name].model.get("rho") or 0
-
-        book[figure] = {name: arms[name] for name in sorted(arms, key=place)}
-    study = results / BOUNDS
-    return book | {"bounds": records.read(study) if study.is_file() else []}

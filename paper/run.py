@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 from paper.collect import ENDS, LINES, SOURCE, collect, note_source
@@ -22,18 +21,19 @@ _log = logging.getLogger("roann.paper")
 def train(figure: str, cells: dict[str, Experiment], runs: Path, results: Path, jobs: int) -> int:
     """Finish the runs of a figure and collect them; returns how many are left."""
     folders = {runs / figure / name: cell for name, cell in _with_data(cells).items()}
+    timed = FIGURES[figure].get("timed", False)
+    if timed:  # one by one, seed by seed: no system has all its runs in one slow minute
+        folders = dict(sorted(folders.items(), key=lambda item: item[1].train.seed))
     for folder, cell in folders.items():
         restore(folder, cell, results)
         run.prepare(folder, cell)
         if run.result_of(folder) is None:
             note_source(folder)
     stop = run.Stop()
-    statuses: dict[Path, str] = {}
     with stop.listening():
-        for group, most in turns(folders, jobs):
-            statuses |= sweep.run_all(group, most, stop)
-        for folder, cell in folders.items():
-            if FIGURES[figure].get("ends") and cell.train.seed == 0 and not stop.number:
+        statuses = sweep.run_all(folders, 1 if timed else jobs, stop)
+        for folder in [f for f, cell in folders.items() if timed and cell.train.seed == 0]:
+            if not stop.number:
                 _probe_ends(folder)
     for folder in folders:
         keep(folder, results)
@@ -42,29 +42,15 @@ def train(figure: str, cells: dict[str, Experiment], runs: Path, results: Path, 
     return len(cells) - sum(status in sweep.ENDED for status in statuses.values())
 
 
-def turns(
-    folders: dict[Path, Experiment], jobs: int
-) -> Iterator[tuple[dict[Path, Experiment], int]]:
-    """The runs in groups, with how many at a time: those that wall time ends run one by one.
-
-    They go seed by seed, so that no system has all its runs in one slow minute of the machine.
-    """
-    timed = [f for f, c in folders.items() if c.train.max_seconds and c.train.clock == "wall"]
-    if timed:
-        timed.sort(key=lambda folder: folders[folder].train.seed)
-        yield {folder: folders[folder] for folder in timed}, 1
-    if len(timed) < len(folders):
-        yield {f: c for f, c in folders.items() if f not in timed}, jobs
-
-
 def _with_data(cells: dict[str, Experiment]) -> dict[str, Experiment]:
     """The runs whose data are here; what is missing is logged."""
+    there = {name: cell for name, cell in cells.items() if "mnist" not in cell.task_name}
+    if len(there) == len(cells):
+        return cells
     try:
         find_mnist()
     except DataError as error:
-        there = {name: cell for name, cell in cells.items() if "mnist" not in cell.task_name}
-        if len(there) < len(cells):
-            _log.warning("%d runs are left out: %s", len(cells) - len(there), error)
+        _log.warning("%d runs are left out: %s", len(cells) - len(there), error)
         return there
     return cells
 
@@ -94,24 +80,31 @@ def keep(folder: Path, results: Path) -> None:
     those copied after it. A copy of a later step is left alone.
     """
     figure = folder.parent.name
-    lines = 200 if FIGURES[figure].get("ends") else LINES  # the time of a step is read off them
-    collect(folder, results / figure, lines)
+    # The time of a step of the league is read off its training lines.
+    collect(folder, results / figure, 200 if FIGURES[figure].get("timed") else LINES)
     kept = results / UNFINISHED / figure / folder.name
     if run.result_of(folder) is not None:
         shutil.rmtree(kept, ignore_errors=True)
-    wanted = any(e.keep and folder.name.startswith(f"{e.name}-") for e in entries(figure))
-    newest = checkpoint.committed(folder / run.CHECKPOINTS)[:1]
-    if not wanted or not newest or run.result_of(folder) is not None:
         return
-    if checkpoint.step_of(newest[0]) >= _step(kept):
-        new = kept.with_name(f"{kept.name}.new")
-        shutil.rmtree(new, ignore_errors=True)
-        shutil.copytree(newest[0], new / run.CHECKPOINTS / newest[0].name)
-        for name in (run.CONFIG, run.ENVIRONMENT, run.METRICS, SOURCE):
-            if (folder / name).exists():
-                shutil.copyfile(folder / name, new / name)
-        shutil.rmtree(kept, ignore_errors=True)
-        new.rename(kept)
+    if any(e.keep and folder.name.startswith(f"{e.name}-") for e in entries(figure)):
+        try:
+            _copy(folder, kept)
+        except FileNotFoundError:  # the run has replaced this checkpoint by a newer one
+            _copy(folder, kept)
+
+
+def _copy(folder: Path, kept: Path) -> None:
+    newest = checkpoint.committed(folder / run.CHECKPOINTS)[:1]
+    if not newest or checkpoint.step_of(newest[0]) < _step(kept):
+        return
+    new = kept.with_name(f"{kept.name}.new")
+    shutil.rmtree(new, ignore_errors=True)
+    shutil.copytree(newest[0], new / run.CHECKPOINTS / newest[0].name)
+    for name in (run.CONFIG, run.ENVIRONMENT, run.METRICS, SOURCE):
+        if (folder / name).exists():
+            shutil.copyfile(folder / name, new / name)
+    shutil.rmtree(kept, ignore_errors=True)
+    new.rename(kept)
 
 
 def restore(folder: Path, experiment: Experiment, results: Path) -> None:
@@ -123,7 +116,10 @@ def restore(folder: Path, experiment: Experiment, results: Path) -> None:
         _log.warning("%s is of another config; the run starts from the beginning.", kept)
         return
     shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(kept, folder)
+    new = folder.with_name(f"{folder.name}.new")
+    shutil.rmtree(new, ignore_errors=True)
+    shutil.copytree(kept, new)
+    new.rename(folder)
 
 
 def _step(folder: Path) -> int:

@@ -6,7 +6,8 @@ import sys
 import pytest
 from tiny_runs import ran
 
-from paper.collect import LINES, collect, note_source, read_record, thinned
+from paper.book import read_record
+from paper.collect import LINES, collect, note_source, thinned
 from roann.lab import records
 from roann.lab.report import ReportError, load_run
 

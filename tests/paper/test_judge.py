@@ -4,7 +4,9 @@ import pytest
 from invented_runs import arm, run
 
 from paper import judge, plan
-from paper.judge import CLAIMS, RULES, Count
+from paper.compare import Count
+from paper.judge import CLAIMS
+from paper.rules import RULES
 
 MOON = {"metric": "mse", "threshold": 0.05}
 RECALL = {"metric": "recall_accuracy", "threshold": 0.99}

@@ -5,7 +5,7 @@ import json
 import pytest
 from invented_runs import arm, run
 
-from paper import ROOT, collect, plan, tables
+from paper import ROOT, book, plan, tables
 from paper.pages import filled, markdown, problems
 from roann.lab.config import parse, read_text
 
@@ -15,7 +15,7 @@ SMALL = {"t": (("run", "best", "seeds"), [["`a-400`", "97.34 %", "4 of 5"]])}
 
 @pytest.fixture(scope="module")
 def made():
-    found = tables.tables(collect.read_book(ROOT / "results"))
+    found = tables.tables(book.read_book(ROOT / "results"))
     return {name: (head, [list(row) for row in rows]) for name, (head, rows) in found}
 
 
@@ -97,14 +97,14 @@ def test_every_planned_run_has_a_record_of_its_config_and_none_is_left_over(figu
 def test_a_table_by_value():
     fell = run("a-s1", "copying", [0.2, 0.995, 0.13], probes=[{"step": 0, "norm_W": 2.0}])
     kept = run("a-s0", "copying", [0.2, 0.995, 0.997, 0.999])
-    book = {"fig2": {"a": arm(kept, fell)}}
+    made = {"fig2": {"a": arm(kept, fell)}}
     columns = ["best", "median at the end", "lost", "collapsed", "goal first met", "stopped early"]
-    head, rows = tables.from_spec(book, {"arms": ["fig2/*"], "columns": columns})
+    head, rows = tables.from_spec(made, {"arms": ["fig2/*"], "columns": columns})
     assert head == ["run", *columns]
     cells = ["99.90 %", "56.45 %", "1 of 2", "1 of 2", "200, 200", "1 of 2"]
     assert rows == [["`a`", *cells]]
     columns = ["step to the goal", "end", "collapses", "‖W‖ at the start"]
-    _, rows = tables.from_spec(book, {"arms": ["fig2/a"], "rows": "seeds", "columns": columns})
+    _, rows = tables.from_spec(made, {"arms": ["fig2/a"], "rows": "seeds", "columns": columns})
     assert rows == [
         ["`a` seed 0", "200", "99.90 %", "0", "–"],
         ["`a` seed 1", "200", "13.00 %", "1", "2"],

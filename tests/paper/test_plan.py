@@ -8,7 +8,6 @@ import pytest
 
 from paper import plan
 from paper.__main__ import main
-from paper.run import turns
 from roann.lab.config import RUN_ID, ConfigError
 from roann.lab.models import MODELS, build_model
 from roann.lab.tasks import TASKS
@@ -147,7 +146,8 @@ def test_the_league_is_of_equals(file, wanted):
     demand = DIGITS if task == "psmnist" else TASKS[task].build(TASKS[task].config())
     cells = plan.experiments("league", "full", EXPERIMENTS, [file])
     every = [name for name, row in MODELS.items() if row.kind == "sequence"]
-    names = plan.PLAN["league"]["quick"] if task == "psmnist" else every
+    names = list(plan.PLAN["systems"][task])
+    assert task == "psmnist" or names == every
     rates = {name: cells[f"{file}-{name}-s0"].train.lr for name in names}
     assert rates["eye-rnn"] == pytest.approx(rates["roa-rnn"] / 10)  # as the paper has it
     for name in names:
@@ -162,10 +162,7 @@ def test_the_league_is_of_equals(file, wanted):
             assert abs(count / wanted - 1) < 0.1, (name, count)
 
 
-def test_runs_that_wall_time_ends_run_one_by_one_seed_by_seed():
-    cells = plan.experiments("league", "full", EXPERIMENTS, ["lstm"])
-    folders = {Path(name): cell for name, cell in cells.items()}
-    (timed, alone), (rest, jobs) = turns(folders, 3)
-    assert (alone, jobs) == (1, 3)
-    assert [cell.train.seed for cell in timed.values()] == [0] * 6 + [1] * 6
-    assert [str(folder) for folder in rest] == ["league-psmnist-784-lstm-s0"]
+def test_wall_time_ends_the_timed_figure_alone():
+    for figure in plan.FIGURES:
+        ends = {c.train.max_seconds for c in full(figure).values() if c.train.clock == "wall"}
+        assert (ends - {None} != set()) == plan.FIGURES[figure].get("timed", False), figure

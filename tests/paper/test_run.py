@@ -14,7 +14,7 @@ from tiny_runs import until
 
 from paper import ROOT, plan, run
 from paper.__main__ import main
-from paper.collect import read_record
+from paper.book import read_record
 from roann.lab import checkpoint
 from roann.lab.config import to_toml
 from roann.lab.models import build_model
@@ -95,7 +95,7 @@ def test_mistakes_are_said_in_a_line(place, capsys):
     assert "--only rho-addig matches no run" in capsys.readouterr().err
     with pytest.raises(SystemExit, match="2"):
         main(["run", "fig9"])
-    assert "unknown figures ['fig9']; choose from fig1, lr" in capsys.readouterr().err
+    assert "invalid choice: 'fig9' (choose from" in capsys.readouterr().err
     assert not Path("runs").exists()
 
 

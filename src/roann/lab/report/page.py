@@ -18,8 +18,9 @@ from roann import __version__
 from roann.lab.checkpoint import replace_file
 from roann.lab.figures import inline_svg, number_text
 from roann.lab.progress import printable
+from roann.lab.report.arm import Arm
 from roann.lab.report.exhibits import Exhibit, exhibits_of, score_name, score_text
-from roann.lab.report.outcome import Arm, Outcome
+from roann.lab.report.outcome import Outcome
 from roann.lab.report.runs import ReportError, Run, load_runs
 from roann.lab.report.summary import Section, sections_of
 

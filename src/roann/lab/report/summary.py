@@ -9,7 +9,8 @@ from itertools import permutations
 from typing import Any
 
 from roann.lab.figures import Curve, curve_of
-from roann.lab.report.outcome import Arm, Goal, Outcome
+from roann.lab.report.arm import Arm
+from roann.lab.report.outcome import Goal, Outcome
 from roann.lab.report.runs import Run
 
 # What does not make a run another experiment.
