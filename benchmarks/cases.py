@@ -2,83 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
-from benchmarks import depth, flops, memory, peers, profile
+from benchmarks import depth, flops, memory, peers, profile, scale
 from benchmarks.peers import WORKS, Sequences
+from benchmarks.plan import ADDING, COPYING, PSMNIST, Plan, measured
 from benchmarks.record import Row
-from benchmarks.timing import MOST_ROUNDS, SAMPLE_SECONDS, Contender, race
+from benchmarks.timing import Contender, race
 from roann import RoaRNNCell
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How to measure.
-
-    Attributes:
-        rounds: n of "best of n", at least: short races have more.
-        threads: of everyone.
-        quick: small sizes, to see that everything works.
-        skipped: filled with what could not be measured, and why.
-    """
-
-    rounds: int
-    threads: int
-    quick: bool = False
-    skipped: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def sample_seconds(self) -> float:
-        """How long a sample should last at least."""
-        return 1e-3 if self.quick else SAMPLE_SECONDS
-
-    def few(self, full: int, quick: int) -> int:
-        """A size: `full`, or `quick` in a quick run."""
-        return quick if self.quick else full
-
-    def sequences(self, case: Sequences) -> Sequences:
-        """The case itself, or a small one like it."""
-        return replace(case, T=12, B=4, N=16) if self.quick else case
-
-
-# The paper's settings (Section IV).
-PSMNIST = Sequences(T=784, B=100, N=178, I=1, rho=0.5, horizon=784)
-COPYING = Sequences(T=2020, B=128, N=190, I=10, rho=3.0, horizon=2010, reads_all=True)
-ADDING = Sequences(T=1000, B=50, N=128, I=2, rho=0.005, horizon=1000)
-LONG = Sequences(T=1_000_000, B=1, N=128, I=1, rho=0.5, horizon=1_000_000)
-
-
-def measured(
-    plan: Plan,
-    case: str,
-    work: str,
-    contenders: Sequence[Contender],
-    sizes: dict[str, int],
-    steps: int,
-    versus: str | None,
-) -> list[Row]:
-    """The rows of one race."""
-    found = race(
-        contenders,
-        plan.rounds,
-        sample_seconds=plan.sample_seconds,
-        most_rounds=plan.few(MOST_ROUNDS, 0),
-    )
-    rows = []
-    for c in contenders:
-        samples, calls, difference = found[c.name]
-        if c.name == "limit":
-            assert c.flops is not None
-            samples = [peers.in_limit(s, c.flops) for s in samples]
-        row = Row(case, work, c.name, min(samples), c.steps or steps, samples, calls, versus)
-        row = replace(row, flops=c.flops, input_flops=c.input_flops)
-        rows.append(replace(row, difference=difference, sizes=sizes))
-    return rows
 
 
 def sequence_case(name: str, case: Sequences) -> Callable[[Plan], list[Row]]:
@@ -197,88 +133,6 @@ def modes(plan: Plan) -> list[Row]:
     return measured(plan, "modes", "train", everyone, case.sizes(), case.T, "store")
 
 
-def growth(plan: Plan) -> list[Row]:
-    """Time per step as one size grows; the points of an axis take turns, too."""
-    base = plan.sequences(PSMNIST)
-    points = {
-        "T": (4, 8, 16) if plan.quick else (196, 784, 3136, 6272),
-        "B": (1, 2, 4) if plan.quick else (1, 10, 100, 400),
-        "N": (8, 16, 24) if plan.quick else (64, 128, 256, 512),
-    }
-    made: list[Row] = []
-    for axis, values in points.items():
-        everyone = []
-        for n in values:
-            case = base.with_size(axis, n)
-            run = peers.call(case.roa(), case.input(), case.cotangent(), "train")
-            everyone.append(Contender(f"{axis} = {n}", run, steps=case.T))
-        sizes = {k: v for k, v in base.sizes().items() if k != axis}
-        first = everyone[0].name
-        made += measured(plan, f"growth-{axis}", "train", everyone, sizes, 1, first)
-    layers = (8, 16, 32) if plan.quick else (1_000, 10_000, 50_000, 200_000)
-    B = plan.few(100, 4)
-    everyone = [
-        Contender(f"depth = {n}", depth.whole(n, B, "train", "qr"), steps=n) for n in layers
-    ]
-    sizes = {"B": B, "N": 2}
-    return made + measured(
-        plan, "growth-depth", "train", everyone, sizes, 1, f"depth = {layers[0]}"
-    )
-
-
-def lab(plan: Plan) -> list[Row]:
-    """What the lab's training loop adds to the bare training step."""
-    try:
-        from benchmarks import lab_loop
-    except ImportError as error:
-        plan.skipped["lab"] = f"{error.name} is not installed (roann[lab] brings it)"
-        return []
-    case = plan.sequences(PSMNIST)
-    updates = plan.few(10, 2)
-    with lab_loop.contenders(case, updates, images=plan.few(60_000, 8)) as everyone:
-        sizes = case.sizes() | {"updates": updates}
-        return measured(plan, "lab", "train", everyone, sizes, updates, lab_loop.BARE)
-
-
-def peak(plan: Plan) -> list[Row]:
-    """Peak extra memory of a training step, by mode, each in a fresh process."""
-    base = plan.sequences(PSMNIST)
-    made: list[Row] = []
-    everyone = ("store", "reversible") if plan.quick else (*memory.MODES, "nn.RNN", "naive loop")
-    for T in (base.T,) if plan.quick else (base.T, 10 * base.T):
-        case = replace(base, T=T)
-        for contender in everyone:
-            spec = memory.Spec(contender, plan.threads, asdict(case))
-            made += _fresh(plan, f"memory-{T}", contender, spec, case.sizes(), T)
-    return made
-
-
-def long(plan: Plan) -> list[Row]:
-    """A million steps, and a million layers, in constant memory."""
-    case = replace(LONG, T=plan.few(LONG.T, 100))
-    layers = plan.few(1_000_000, 100)
-    spec = memory.Spec("reversible", plan.threads, asdict(case))
-    made = _fresh(plan, "long-time", "RoaRNN reversible", spec, case.sizes(), case.T)
-    spec = memory.Spec("reversible", plan.threads, depth=layers)
-    sizes = {"depth": layers, "B": 1, "N": 2}
-    return made + _fresh(plan, "long-depth", "RoaFNN reversible", spec, sizes, layers)
-
-
-def _fresh(
-    plan: Plan, case: str, name: str, spec: memory.Spec, sizes: dict[str, int], steps: int
-) -> list[Row]:
-    if not memory.resident():
-        plan.skipped["memory"] = "this system has no /proc/self/status"
-        return []
-    found = memory.measure(spec)
-    return [
-        Row(
-            case, "train", name, found.seconds, steps, [found.seconds],
-            extra_bytes=found.extra, sizes=sizes, notes=found.notes,
-        )
-    ]  # fmt: skip
-
-
 CASES: dict[str, Callable[[Plan], list[Row]]] = {
     **{
         f"psmnist-{N}": sequence_case(f"psmnist-{N}", replace(PSMNIST, N=N))
@@ -291,8 +145,8 @@ CASES: dict[str, Callable[[Plan], list[Row]]] = {
     "packed": packed,
     "cell": cell,
     "modes": modes,
-    "growth": growth,
-    "lab": lab,
-    "memory": peak,
-    "long": long,
+    "growth": scale.growth,
+    "lab": scale.lab,
+    "memory": scale.peak,
+    "long": scale.long,
 }

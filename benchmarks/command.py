@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import document, figure, machine, table
-from benchmarks.cases import CASES, Plan
+from benchmarks.cases import CASES
+from benchmarks.plan import Plan
 from benchmarks.record import Record, read
 
 OK, USAGE, CTRL_C = 0, 2, 130

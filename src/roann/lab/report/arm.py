@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from roann.lab.report.outcome import Goal, Outcome
+from roann.lab.report.goal import Goal
+from roann.lab.report.outcome import Outcome
 from roann.lab.report.runs import Run
 
 

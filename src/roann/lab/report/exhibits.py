@@ -32,7 +32,7 @@ from roann.lab.models import MODELS
 from roann.lab.paper_figures import LINEAR_SOFTMAX, RHO
 from roann.lab.probe import LARGEST
 from roann.lab.report.arm import Arm
-from roann.lab.report.outcome import Goal
+from roann.lab.report.goal import Goal
 from roann.lab.report.runs import Run
 from roann.lab.report.summary import Section, curves_of
 

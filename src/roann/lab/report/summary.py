@@ -10,7 +10,8 @@ from typing import Any
 
 from roann.lab.figures import Curve, curve_of
 from roann.lab.report.arm import Arm
-from roann.lab.report.outcome import Goal, Outcome
+from roann.lab.report.goal import Goal
+from roann.lab.report.outcome import Outcome
 from roann.lab.report.runs import Run
 
 # What does not make a run another experiment.
