@@ -26,10 +26,11 @@ _NAMES = re.compile(
 
 
 def markdown(table: Table) -> str:
-    """A Markdown table, the first column to the left, the others to the right."""
-    head, rows = table
-    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
-    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+    """A Markdown table, columns of numbers to the right."""
+    head, rows = table[0], [list(row) for row in table[1]]
+    columns = zip(*rows, strict=True) if rows else [()] * len(head)
+    rule = ["---:" if all(re.match(r"[\d+×–−∞]", cell) for cell in c) else "---" for c in columns]
+    return "".join("| " + " | ".join(line) + " |\n" for line in [head, rule, *rows])
 
 
 def filled(text: str, blocks: Mapping[str, str]) -> str:

@@ -52,7 +52,7 @@ def reaches(claim: Claim, arms: Sequence[Arm]) -> Count:
     steps = [_step(claim, o) for o in every]
     good = [step for step in steps if step is not None]
     waiting = sum(s is None and _open(claim, o) for s, o in zip(steps, every, strict=True))
-    here = f"{len(good)} of {len(every)} seeds"
+    here = f"{len(good)} of {len(every)} seed{'s' * (len(every) > 1)}"
     if good and ("by" in claim or "kept" in claim):
         here += f", earliest at step {min(good):,}"
     return Count(len(good), waiting, len(every), f"{here}; best {_best(claim, arms)}")
@@ -60,8 +60,9 @@ def reaches(claim: Claim, arms: Sequence[Arm]) -> Count:
 
 def fails(claim: Claim, arms: Sequence[Arm]) -> Count:
     """Each seed's score stays short of the threshold."""
-    good, waiting, total, here = reaches(claim, arms)
-    return Count(total - good - waiting, waiting, total, here.replace(";", " get there;", 1))
+    good, waiting, total, _ = reaches(claim, arms)
+    here = f"{good} of {total} reach it; best {_best(claim, arms)}"
+    return Count(total - good - waiting, waiting, total, here)
 
 
 def within(claim: Claim, arms: Sequence[Arm]) -> Count:

@@ -58,7 +58,7 @@ def test_reaches_after_an_epoch_and_is_open_until_then():
 
 def test_fails_is_the_opposite_and_an_open_run_is_neither():
     found = RULES["fails"](RECALL, [copying([0.2], [0.995], [0.5])])
-    assert found == (2, 0, 3, "1 of 3 seeds get there; best 99.50 %")
+    assert found == (2, 0, 3, "1 of 3 reach it; best 99.50 %")
     assert RULES["fails"](RECALL, [copying([0.2], status="unfinished")])[:3] == (0, 1, 1)
 
 

@@ -77,6 +77,12 @@ def test_numbers_without_one_or_with_another_are_named(bad, words):
     assert words in found
 
 
+def test_columns_of_numbers_stand_to_the_right():
+    table = ("run", "best", "and then"), [["a", "−1.5", "lost"], ["b", "–", "3"]]
+    assert markdown(table).splitlines()[1] == "| --- | ---: | --- |"
+    assert markdown((("a", "b"), [])) == "| a | b |\n| ---: | ---: |\n"
+
+
 def test_an_unknown_table_is_an_error():
     with pytest.raises(KeyError, match="absent"):
         filled("<!-- table: absent -->\n<!-- end -->", {})
