@@ -53,9 +53,10 @@ def _parser() -> argparse.ArgumentParser:
     write = verbs.add_parser("tables", help="write the tables of the pages from the records")
     report = verbs.add_parser("report", help="draw all records in one HTML page")
     report.add_argument("--out", type=Path, default=Path("report.html"), help="the page")
-    for verb in (runs, report):
-        verb.add_argument("--scale", choices=("quick", "full"), default="quick", help="quick: one "
-                          "seed, shorter, the paper's figures; full: plan.toml")  # fmt: skip
+    for verb, scale in ((runs, "quick"), (report, "full")):
+        verb.add_argument("--scale", choices=("quick", "full"), default=scale, help="quick: one "
+                          "seed, shorter, the paper's figures; full: plan.toml (default: "
+                          "%(default)s)")  # fmt: skip
     performs = {runs: _run, collect: _collect, write: _tables, report: _report}
     for verb, perform in performs.items():
         verb.set_defaults(perform=perform)

@@ -152,6 +152,15 @@ def test_the_wheel_holds_the_library_and_the_lab_alone():
         assert not {"paper", "benchmarks"} & {name.split(".")[0] for name in names}, path
 
 
+def test_there_is_one_model_of_a_result():
+    """One class for the runs of a setting, one for what a run scored, one for a collapse."""
+    names = [n.name for path in CODE for n in ast.walk(ast.parse(path.read_text()))
+             if isinstance(n, ast.ClassDef)]  # fmt: skip
+    for name in ("Arm", "Goal", "Outcome", "Collapse"):
+        assert names.count(name) == 1, name
+    assert not {"Reading", "Fall", "Claim"} & set(names)
+
+
 def test_results_are_records_and_small():
     files = [path for path in (ROOT / "results").rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) < 12_000_000

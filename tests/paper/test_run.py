@@ -268,3 +268,44 @@ def test_the_league_is_probed_outside_its_wall_time(place):
         lines = map(json.loads, path.read_text().splitlines())
         found[path.stem] = [p["step"] for p in lines if p["kind"] == "probe"]
     assert found == {"league-adding-200-gru-s0": [0, 20], "league-adding-200-gru-s1": []}
+
+
+def test_a_record_of_a_run_that_ended_is_kept_whatever_an_unfinished_one_says(stopped):
+    folder, words, _ = stopped
+    shutil.copytree(folder, "begun")
+    assert full(*words) == 0
+    record = Path("results/rho", f"{folder.name}.jsonl")
+    ended = record.read_bytes()
+    shutil.rmtree(folder)
+    shutil.move("begun", folder)
+    config = folder / "config.toml"
+    config.write_text(config.read_text().replace("checkpoint_every = 20", "checkpoint_every = 21"))
+    assert main(["collect"]) == 0
+    assert record.read_bytes() == ended
+
+
+def test_a_checkpoint_that_goes_while_it_is_copied_is_not_missed(stopped, monkeypatch):
+    """A run under way replaces old checkpoints: the copy begins again with what there is now."""
+    folder, _, _ = stopped
+    copytree, calls = shutil.copytree, []
+
+    def going(source, target):
+        calls.append(Path(source).name)
+        if len(calls) == 1:
+            Path(source).rename(Path(source).with_name("ckpt-45"))
+        return copytree(source, target)
+
+    monkeypatch.setattr(run.shutil, "copytree", going)
+    run.keep(folder, Path("results"))
+    assert calls == ["ckpt-40", "ckpt-45"]
+    assert [path.name for path in (KEPT / "checkpoints").iterdir()] == ["ckpt-45"]
+
+
+def test_a_run_that_moves_says_so_in_its_record(stopped):
+    folder, words, _ = stopped
+    env = json.loads((folder / "env.json").read_text())
+    (folder / "env.json").write_text(json.dumps(env | {"cpu": "Another", "cores": 64}))
+    assert full(*words) == 0
+    record = read_record(Path("results/rho", f"{folder.name}.jsonl"))
+    (line,) = [r for r in record.records if r.get("event") == "moved"]
+    assert (line["step"], line["to"]) == (40, {"cpu": env["cpu"], "cores": env["cores"]})
