@@ -16,6 +16,7 @@ from pathlib import Path
 from paper import ROOT, bounds, plan, run
 from paper.book import BOUNDS, read_book
 from paper.pages import filled, markdown
+from paper.pictures import exhibits
 from paper.tables import SPECS, from_spec, tables
 from roann.lab.checkpoint import replace_file
 from roann.lab.config import ConfigError
@@ -109,7 +110,10 @@ def _report(args: argparse.Namespace) -> int:
             runs.append(
                 replace(r, config={**r.config, "task": {**r.task, "in": settings["title"]}})
             )
-    replace_file(args.out, render(runs, title="The paper's experiments").encode())
+    replace_file(
+        args.out,
+        render(runs, title="The paper's experiments", extra=exhibits(book["bounds"])).encode(),
+    )
     return 0
 
 

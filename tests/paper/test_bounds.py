@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from paper import bounds, perturbation, spectra, theorems
+from paper import bounds, perturbation, pictures, spectra, theorems
 from roann import RoaRNN
 from roann.diagnostics import spectral_norm
 from roann.lab import records
@@ -106,3 +106,6 @@ def test_the_tables_of_the_study(tmp_path, small):
     _, moved = theorems.first_order(book)
     assert [row[0] for row in moved] == list(perturbation.FILTERS)
     assert float(moved[0][1]) == pytest.approx(float(moved[0][2]), rel=0.01)
+    titles = [exhibit.title for exhibit in pictures.exhibits(book["bounds"])]
+    assert len(titles) == len(set(titles)) == 5
+    assert pictures.exhibits([]) == []
