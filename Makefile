@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN     = $(VENV)/bin
 STAMP   = $(VENV)/.installed
 
-.PHONY: demo test proofs results check docs clean
+.PHONY: demo test proofs reproduce results bench check docs clean
 
 demo: $(STAMP)          ## why the project exists, in about a minute
 	$(BIN)/roann demo
@@ -15,10 +15,17 @@ test: $(STAMP)          ## the tests
 proofs: $(STAMP)        ## the long proofs
 	$(BIN)/python -m pytest -m slow
 
-results: $(STAMP)       ## results/ from nothing, in days; stopped, the same command goes on
+reproduce: $(STAMP)     ## a quick look at the paper's figures: minutes
 	-$(BIN)/roann data mnist  # without it, what needs it is left out and said
-	$(BIN)/roann reproduce all --scale full --jobs 2
-	$(BIN)/roann bench
+	$(BIN)/python -m paper run --jobs 2
+
+results: $(STAMP)       ## every record from nothing: days; stopped, the same command continues
+	-$(BIN)/roann data mnist
+	$(BIN)/python -m paper run --scale full --jobs 2
+	$(BIN)/python -m paper tables
+
+bench: $(STAMP)         ## speed and memory on this machine
+	$(BIN)/python -m benchmarks
 
 check: $(STAMP) docs    ## style, types, documentation
 	$(BIN)/ruff check .

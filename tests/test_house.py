@@ -5,11 +5,14 @@ import doctest
 import importlib
 import inspect
 import pkgutil
+import statistics
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+import setuptools
 
 import roann
 
@@ -26,17 +29,6 @@ ALLOWED = {
     "serialization": {"_checks", "nn"},
     "diagnostics": {"_checks", "kernels", "filters", "functional", "nn"},
     "info": {"roann", "kernels"},
-    "bench": {
-        "roann",
-        "_checks",
-        "kernels",
-        "info",
-        "diagnostics",
-        "nn",
-        "functional",
-        "filters",
-        "lab",
-    },
 }
 # The lab, from the ground up: a room imports only rooms that stand before it.
 LAB = [
@@ -58,7 +50,6 @@ LAB = [
     "sweep",
     "report",
     "demo",
-    "reproduce",
     "cli",
 ]
 
@@ -116,8 +107,7 @@ def test_the_lab_points_down(path):
 
 def test_the_library_never_imports_the_lab():
     for path in LIBRARY:
-        if room_of(path) != "bench":
-            assert "lab" not in set(imported_rooms(path))
+        assert "lab" not in set(imported_rooms(path))
 
 
 def test_every_room_is_known():
@@ -126,21 +116,59 @@ def test_every_room_is_known():
 
 
 def test_import_needs_torch_and_safetensors_only():
-    heavy = "matplotlib tyro pydantic rich jinja2 roann.lab roann.bench"
+    heavy = "matplotlib tyro pydantic rich jinja2 roann.lab"
     code = f"import sys, roann; print([m for m in {heavy.split()!r} if m in sys.modules])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"
 
 
+CODE = [path for top in (SOURCE, ROOT / "paper", ROOT / "benchmarks") for path in top.rglob("*.py")]
+
+
 def test_files_and_functions_stay_small():
-    long_files = [p for p in SOURCE.rglob("*.py") if len(p.read_text().splitlines()) > 400]
-    assert not long_files
-    for path in SOURCE.rglob("*.py"):
+    lengths = {path: len(path.read_text().splitlines()) for path in CODE}
+    assert not [path for path, length in lengths.items() if length > 400]
+    assert statistics.median(lengths.values()) <= 130
+    for path in CODE:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 first = node.body[1] if ast.get_docstring(node) and len(node.body) > 1 else node
                 length = node.end_lineno - first.lineno + 1
                 assert length <= 60, f"{path.name}:{node.lineno} {node.name} has {length} lines"
+
+
+def test_the_wheel_holds_the_library_and_the_lab_alone():
+    """What setuptools packs: nothing of paper/ and benchmarks/, and no reproduction in the lab."""
+    setup = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    assert setup["packages"]["find"] == {"where": ["src"]}
+    packed = setuptools.find_packages(str(ROOT / "src"))
+    assert {name.split(".")[0] for name in packed} == {"roann"}
+    assert not {"roann.bench", "roann.lab.reproduce"} & set(packed)
+    for path in SOURCE.rglob("*.py"):
+        names = {a.name for n in ast.walk(ast.parse(path.read_text()))
+                 if isinstance(n, ast.Import) for a in n.names}  # fmt: skip
+        names |= {n.module or "" for n in ast.walk(ast.parse(path.read_text()))
+                  if isinstance(n, ast.ImportFrom)}  # fmt: skip
+        assert not {"paper", "benchmarks"} & {name.split(".")[0] for name in names}, path
+
+
+def test_there_is_one_model_of_a_result():
+    """One class for the runs of a setting, one for what a run scored, one for a collapse."""
+    names = [n.name for path in CODE for n in ast.walk(ast.parse(path.read_text()))
+             if isinstance(n, ast.ClassDef)]  # fmt: skip
+    for name in ("Arm", "Goal", "Outcome", "Collapse"):
+        assert names.count(name) == 1, name
+    assert not {"Reading", "Fall", "Claim"} & set(names)
+
+
+def test_results_are_records_and_small():
+    files = [path for path in (ROOT / "results").rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) < 12_000_000
+    assert not [path for path in files if path.suffix == ".html"]
+    kept = {path.relative_to(ROOT / "results").parts[2] for path in files
+            if "unfinished" in path.parts}  # fmt: skip
+    assert kept <= {"psmnist-512-s0"}
+    assert len([path for path in files if path.suffix == ".safetensors"]) <= 1
 
 
 def public(module):

@@ -2,15 +2,14 @@
 
 import dataclasses
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 import torch
 
+from paper import plan
 from roann.lab.config import parse, read_text, to_toml
 from roann.lab.models import build_model
 from roann.lab.models.roa import EyeRnnConfig, RoaRnnConfig
-from roann.lab.reproduce import plan
 from roann.lab.tasks.adding import Adding, AddingConfig
 from roann.lab.train import make_optimizer
 
@@ -98,9 +97,8 @@ def test_bad_settings(settings, match):
 
 
 def test_every_arm_of_the_study_can_be_built():
-    folder = Path(__file__).parents[2] / "experiments"
     horizons = {"adding": 400, "copying": 160, "psmnist": 784}
     for scale in ("quick", "full"):
-        for cell in plan.experiments("rho-kinds", scale, folder).values():
+        for cell in plan.experiments("rho-kinds", scale).values():
             task = Asked(horizon=50 if scale == "quick" else horizons[cell.task_name])
             assert build_model(cell.model_name, cell.model, task, 0).effective_parameters() > 0

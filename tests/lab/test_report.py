@@ -156,16 +156,13 @@ def test_figures_have_words_for_those_who_do_not_see_them(page: Page):
     assert page.attributes("html", "lang") == ["en"]
 
 
-def test_the_table_has_ours_the_papers_and_the_trivial(page: Page, library: Path):
+def test_the_table_has_ours_and_the_trivial(page: Page, library: Path):
     words = " ".join(" ".join(page.text).split())
     section = sections_of(load_runs([library]))[1]
-    best = score_text("recall_accuracy", section.arms[0].best(section.goal))
-    assert (
-        f"recall accuracy, trivial 12.50 % roa-rnn {best} 100 % on most steps after 2000" in words
-    )
-    assert "5, 1 fell back" in words
+    best = score_text("recall_accuracy", section.arms[0].best)
+    assert f"recall accuracy, trivial 12.50 % roa-rnn {best} " in words
+    assert "5, 1 collapsed" in words
     assert "diverged at 700" in words
-    assert "97.24 % table in Fig. 5" in words
     assert "(so far)" in words
     assert "chosen by validation" in words
     assert "53 runs on 5 tasks; 2 diverged" in words

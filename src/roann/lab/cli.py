@@ -29,8 +29,6 @@ OK, USAGE, DIVERGED, DATA, INTERRUPTED, CTRL_C = 0, 2, 3, 4, 75, 130
 # Verbs with a command line of their own: module and function, imported when called.
 _ELSEWHERE = {
     "demo": ("roann.lab.demo", "main"),
-    "reproduce": ("roann.lab.reproduce", "main"),
-    "bench": ("roann.bench", "main"),
     "info": ("roann.info", "main"),
 }
 
@@ -153,16 +151,6 @@ class _Demo:
 
 
 @dataclass(frozen=True)
-class _Reproduce:
-    """Make the paper's figures and tables from scratch."""
-
-
-@dataclass(frozen=True)
-class _Bench:
-    """Measure speed and memory."""
-
-
-@dataclass(frozen=True)
 class _Info:
     """Say what this machine has, and why the rest is absent."""
 
@@ -172,10 +160,8 @@ _VERBS: dict[str, type[Any]] = {
     "run": Run,
     "resume": Resume,
     "sweep": Sweep,
-    "reproduce": _Reproduce,
     "probe": Probe,
     "report": Report,
-    "bench": _Bench,
     "data": Data,
     "info": _Info,
 }

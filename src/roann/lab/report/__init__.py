@@ -1,12 +1,18 @@
 """`roann report`: run directories to one HTML file that opens offline."""
 
+from roann.lab.report.arm import Arm
 from roann.lab.report.exhibits import Exhibit
+from roann.lab.report.goal import Goal
+from roann.lab.report.outcome import LEARNT, LOST, Collapse, Outcome
 from roann.lab.report.page import duration, render, write_report
 from roann.lab.report.runs import ReportError, Run, load_run, load_runs
-from roann.lab.report.summary import Arm, Goal, Outcome, Section, sections_of
+from roann.lab.report.summary import Section, sections_of
 
 __all__ = [
+    "LEARNT",
+    "LOST",
     "Arm",
+    "Collapse",
     "Exhibit",
     "Goal",
     "Outcome",

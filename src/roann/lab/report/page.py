@@ -17,11 +17,12 @@ from markupsafe import Markup, escape
 from roann import __version__
 from roann.lab.checkpoint import replace_file
 from roann.lab.figures import inline_svg, number_text
-from roann.lab.paper_figures import PSMNIST_TABLE
 from roann.lab.progress import printable
+from roann.lab.report.arm import Arm
 from roann.lab.report.exhibits import Exhibit, exhibits_of, score_name, score_text
+from roann.lab.report.outcome import Outcome
 from roann.lab.report.runs import ReportError, Run, load_runs
-from roann.lab.report.summary import Arm, Outcome, Section, sections_of
+from roann.lab.report.summary import Section, sections_of
 
 _LEADS = {
     "double-moon": "Two interlocking half rings of points, told apart by a network that is two "
@@ -32,8 +33,8 @@ _LEADS = {
     "adding": "T random numbers go by, two of them marked, one in each half; at the end the "
     "network must give their sum.",
     "psmnist": "The 784 pixels of a handwritten digit, one at a time in a fixed random order; at "
-    "the end the network must name the digit. The paper prints the best test accuracy over all "
-    "epochs, so that is what stands beside it; the score chosen by validation is with every run.",
+    "the end the network must name the digit. The best test accuracy over all epochs is shown; the "
+    "score chosen by validation is with every run.",
     "smnist": "The 784 pixels of a handwritten digit, one at a time in reading order.",
 }
 
@@ -128,7 +129,7 @@ def _cards(runs: Sequence[Run], sections: Sequence[Section]) -> list[dict[str, A
     cards = []
     for section in sections:
         goal = section.goal
-        scored = [(arm, arm.best(goal)) for arm in section.arms]
+        scored = [(arm, arm.best) for arm in section.arms]
         ours = [(arm, best) for arm, best in scored if best is not None]
         if not ours:
             continue
@@ -136,8 +137,6 @@ def _cards(runs: Sequence[Run], sections: Sequence[Section]) -> list[dict[str, A
         pick = max if goal.better == "higher" else min
         arm, best = pick(lead, key=lambda pair: pair[1])
         notes = [score_name(goal.score), f"best of {arm.label}"]
-        if arm.claim is not None and arm.claim.value is not None:
-            notes.append(f"paper {arm.claim.text}")
         if goal.score in goal.trivial:
             notes.append(f"trivial {score_text(goal.score, goal.trivial[goal.score])}")
         cards.append(
@@ -174,29 +173,22 @@ def _section(
         "seeds": [
             _seed_row(arm, outcome, section, ids[id(outcome.run)]) for arm, outcome in outcomes
         ],
-        "literature": [
-            (name, weights, f"{100 * accuracy:.2f} %")
-            for name, weights, accuracy in PSMNIST_TABLE
-            if section.task["name"] == "psmnist"
-        ],
     }
 
 
 def _row(arm: Arm, section: Section) -> dict[str, Any]:
     goal = section.goal
     notes = [f"{arm.diverged} diverged"] * bool(arm.diverged)
-    notes += [f"{arm.fell_back(goal)} fell back"] * bool(arm.fell_back(goal))
+    notes += [f"{arm.collapsed} collapsed"] * bool(arm.collapsed)
     notes += [f"{arm.left_out} shorter left out"] * bool(arm.left_out)
     weights = arm.runs[0].facts.get("parameters")
     return {
         "label": arm.label,
         "weights": f"{weights:,}" if isinstance(weights, int) else "–",
         "seeds": ", ".join([str(len(arm.runs)), *notes]),
-        "best": score_text(goal.score, arm.best(goal)),
-        "median_best": score_text(goal.score, arm.median(goal, "best")),
-        "median_last": score_text(goal.score, arm.median(goal, "last")),
-        "paper": arm.claim.text if arm.claim else "–",
-        "source": arm.claim.source if arm.claim else "",
+        "best": score_text(goal.score, arm.best),
+        "median_best": score_text(goal.score, arm.median("best")),
+        "median_last": score_text(goal.score, arm.median("last")),
         "each": [_ending(outcome, goal.score) for outcome in arm.outcomes],
         "time": duration(arm.seconds),
     }

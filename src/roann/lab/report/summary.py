@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
 from typing import Any
 
-from roann.lab import records
 from roann.lab.figures import Curve, curve_of
-from roann.lab.figures.curves import Better
-from roann.lab.paper_figures import Claim, claim_for
+from roann.lab.report.arm import Arm
+from roann.lab.report.goal import Goal
+from roann.lab.report.outcome import Outcome
 from roann.lab.report.runs import Run
 
 # What does not make a run another experiment.
@@ -36,121 +35,6 @@ _TASK_TITLES = {
     "smnist": "Sequential MNIST",
 }
 _IN_TITLE = {"copying": ("lag", "L"), "adding": ("length", "T")}
-_SOLVED, _LOST = 0.5, 0.1
-
-
-@dataclass(frozen=True)
-class Goal:
-    """What people look at in a task.
-
-    Attributes:
-        score: name of the primary score.
-        better: which way it should go.
-        trivial: scores of a model that learnt nothing, by name.
-        set: the evaluation set shown.
-    """
-
-    score: str
-    better: Better
-    trivial: Mapping[str, float]
-    set: str | None
-
-    @property
-    def perfect(self) -> float:
-        """The best score there is: 1 for accuracies, 0 for errors."""
-        return 1.0 if self.better == "higher" else 0.0
-
-    def progress(self, score: float) -> float | None:
-        """How much of the way from trivial to perfect: 0 learnt nothing, 1 solved."""
-        trivial = self.trivial.get(self.score)
-        if trivial is None or trivial == self.perfect:
-            return None
-        return (score - trivial) / (self.perfect - trivial)
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What one run scored: at its best, at its end, and where a validation set would have stopped.
-
-    Attributes:
-        run: the run.
-        best: best primary score; None if never evaluated.
-        best_step: where that was.
-        last: final primary score; None if the run diverged or was never evaluated.
-        selected: test score at the best validation score; None without a validation set.
-    """
-
-    run: Run
-    best: float | None
-    best_step: int | None
-    last: float | None
-    selected: float | None
-
-
-@dataclass(frozen=True)
-class Arm:
-    """Runs that differ in nothing but the seed.
-
-    Attributes:
-        label: model, and what sets it apart from other arms of the same model.
-        outcomes: one per run, by seed.
-        claim: what the paper says of it.
-        left_out: how many runs of the same seeds did not go as far.
-    """
-
-    label: str
-    outcomes: tuple[Outcome, ...]
-    claim: Claim | None
-    left_out: int = 0
-
-    @property
-    def model(self) -> Mapping[str, Any]:
-        """The table `[model]` of its runs."""
-        return self.outcomes[0].run.model
-
-    @property
-    def runs(self) -> list[Run]:
-        """Its runs, by seed."""
-        return [outcome.run for outcome in self.outcomes]
-
-    @property
-    def diverged(self) -> int:
-        """How many runs ended in a non-finite number."""
-        return sum(run.status == "diverged" for run in self.runs)
-
-    @property
-    def seconds(self) -> float:
-        """Wall time of all its runs."""
-        return sum(run.seconds for run in self.runs)
-
-    def best(self, goal: Goal) -> float | None:
-        """The best score of any seed at any time: what papers print."""
-        scores = [o.best for o in self.outcomes if o.best is not None]
-        return (max if goal.better == "higher" else min)(scores) if scores else None
-
-    def median(self, goal: Goal, which: str) -> float | None:
-        """The median over seeds of "best" or "last"; diverged runs count as worst.
-
-        None if half the runs diverged, or if any has not been evaluated yet.
-        """
-        worst = float("-inf") if goal.better == "higher" else float("inf")
-        values = []
-        for outcome in self.outcomes:
-            value = getattr(outcome, which)
-            if value is None and outcome.run.status != "diverged":
-                return None
-            values.append(worst if value is None else value)
-        middle = statistics.median(values)
-        return None if middle in (worst, -worst) or middle != middle else middle
-
-    def fell_back(self, goal: Goal) -> int:
-        """How many runs got more than half the way, and ended with less than a tenth of it."""
-        count = 0
-        for outcome in self.outcomes:
-            if outcome.best is not None and outcome.last is not None:
-                there, end = goal.progress(outcome.best), goal.progress(outcome.last)
-                count += there is not None and end is not None and there > _SOLVED and end < _LOST
-        return count
 
 
 @dataclass(frozen=True)
@@ -207,7 +91,7 @@ def _key(table: Mapping[str, Any], name: str) -> tuple[tuple[str, str], ...]:
 
 
 def _section(runs: list[Run]) -> Section:
-    task, goal = runs[0].task, _goal(runs)
+    task, goal = runs[0].task, Goal.of(runs)
     groups: dict[Any, list[Run]] = {}
     for run in runs:
         key = _key(run.model, "model"), _key(run.config.get("train", {}), "train")
@@ -215,8 +99,7 @@ def _section(runs: list[Run]) -> Section:
     arms = [
         Arm(
             label,
-            tuple(_outcome(run, goal) for run in _furthest(group)),
-            claim_for(task, group[0].model),
+            tuple(Outcome(run, goal) for run in _furthest(group)),
             len(group) - len(_furthest(group)),
         )
         for label, group in zip(_labels(list(groups.values())), groups.values(), strict=True)
@@ -292,35 +175,6 @@ def _setting(key: str, value: object) -> str:
     if isinstance(value, float):
         shown = f"{value:g}" if value.is_integer() else f"{value:.4g}"
     return f"{_LETTERS.get(key, key.replace('_', ' '))} = {shown}"
-
-
-def _goal(runs: list[Run]) -> Goal:
-    facts = next((run.facts for run in runs if "primary" in run.facts), {})
-    sets = [r.get("set") for run in runs for r in run.records if r["kind"] == "eval"]
-    return Goal(
-        score=str(facts.get("primary", "loss")),
-        better="higher" if facts.get("better") == "higher" else "lower",
-        trivial={k: float(v) for k, v in facts.get("trivial", {}).items()},
-        # The paper's curves are of the test set; tasks without one have a single set.
-        set="test" if "test" in sets else next((name for name in sets if name), None),
-    )
-
-
-def _outcome(run: Run, goal: Goal) -> Outcome:
-    reached = records.summary(run.records, goal.score, goal.better)
-
-    def score(when: str) -> float | None:
-        value = reached[when].get(goal.set, {}).get(goal.score)
-        return None if value is None else float(value)
-
-    judged = reached["selected"] if "validation" in reached["final"] else {}
-    return Outcome(
-        run=run,
-        best=score("best"),
-        best_step=reached["best"].get(goal.set, {}).get("step"),
-        last=None if run.status == "diverged" else score("final"),
-        selected=judged.get(goal.set, {}).get(goal.score),
-    )
 
 
 def _title(task: Mapping[str, Any]) -> str:

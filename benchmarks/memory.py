@@ -1,0 +1,144 @@
+"""Peak memory of one training step, each in a fresh process: `python -m benchmarks.memory`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks.peers import Sequences, call
+from roann import RoaFNN
+
+MODES = ("store", "checkpoint", "reversible")
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What to do in the fresh process.
+
+    Attributes:
+        contender: a memory mode, "naive loop" or "nn.RNN".
+        threads: of torch.
+        sequences: the arguments of `Sequences`, if it is a recurrent network;
+        depth: else the number of layers of width 2.
+        batch: of the deep network.
+    """
+
+    contender: str
+    threads: int
+    sequences: dict[str, Any] | None = None
+    depth: int = 0
+    batch: int = 1
+
+
+@dataclass(frozen=True)
+class Peak:
+    """What the fresh process found.
+
+    Attributes:
+        seconds: of the one training step.
+        before: bytes resident before it, the input among them.
+        extra: bytes by which the peak was above that.
+        notes: warnings it gave.
+    """
+
+    seconds: float
+    before: int
+    extra: int
+    notes: list[str]
+
+
+def measure(spec: Spec) -> Peak:
+    """Run one training step in a fresh process."""
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.memory", json.dumps(asdict(spec))],
+        capture_output=True, text=True, check=False, cwd=Path(__file__).parents[1],
+    )  # fmt: skip
+    if done.returncode:
+        raise RuntimeError(f"the fresh process for {spec} failed:\n{done.stderr}")
+    return Peak(**json.loads(done.stdout))
+
+
+def resident() -> dict[str, int]:
+    """Bytes resident now ("VmRSS") and at most ("VmHWM"); empty where the system does not say."""
+    try:
+        with open("/proc/self/status", encoding="utf-8") as file:
+            fields = dict(line.split(":", 1) for line in file if line.startswith(("VmR", "VmH")))
+    except OSError:
+        return {}
+    return {k: int(fields[k].split()[0]) * 1024 for k in ("VmRSS", "VmHWM")}
+
+
+def _forget_peak() -> None:
+    """Let the peak begin anew. Where that is not allowed, the result errs upwards."""
+    with suppress(OSError), open("/proc/self/clear_refs", "w", encoding="ascii") as file:
+        file.write("5")
+
+
+def _steps(spec: Spec) -> tuple[Callable[[], object], Callable[[], object]]:
+    """A short training step that loads everything, and the one to measure."""
+    if spec.sequences is not None:
+        case = Sequences(**spec.sequences)
+        options: dict[str, Any] = {}
+        layer: nn.Module
+        if spec.contender == "nn.RNN":
+            layer = nn.RNN(case.I, case.N, nonlinearity="relu")
+        elif spec.contender == "naive loop":
+            layer = case.roa(backend="reference")
+        else:
+            layer, options = case.roa(memory=spec.contender), {"last_only": not case.reads_all}
+        u, g = case.input(), case.cotangent()
+        few = g[:2] if case.reads_all else g
+        return (
+            call(layer, u[:2], few, "train", reads_all=case.reads_all, **options),
+            call(layer, u, g, "train", reads_all=case.reads_all, **options),
+        )
+    return _deep(spec, 2), _deep(spec, spec.depth)
+
+
+def _deep(spec: Spec, depth: int) -> Callable[[], object]:
+    rng = torch.Generator().manual_seed(0)
+    net = RoaFNN(
+        [2] * (depth + 1), rho=5.0, horizon=spec.depth, memory=spec.contender, generator=rng
+    )
+    x = torch.randn(spec.batch, 2, generator=rng)
+
+    def step() -> Tensor:
+        y: Tensor = net(x)
+        torch.autograd.backward(y, torch.ones_like(y))
+        return y
+
+    return step
+
+
+def main(argv: list[str]) -> int:
+    """The fresh process: prints a `Peak` as JSON."""
+    spec = Spec(**json.loads(argv[0]))
+    torch.set_flush_denormal(True)
+    torch.set_num_threads(spec.threads)
+    short, step = _steps(spec)
+    short()
+    _forget_peak()
+    before = resident()["VmRSS"]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        start = time.perf_counter()
+        step()
+        seconds = time.perf_counter() - start
+    notes = [str(w.message) for w in caught]
+    print(json.dumps(asdict(Peak(seconds, before, resident()["VmHWM"] - before, notes))))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

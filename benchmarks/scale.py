@@ -1,0 +1,92 @@
+"""Cases about size: growth of time, peak memory, a million steps, the cost of the lab's loop."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+
+from benchmarks import depth, memory, peers
+from benchmarks.plan import LONG, PSMNIST, Plan, measured
+from benchmarks.record import Row
+from benchmarks.timing import Contender
+
+
+def growth(plan: Plan) -> list[Row]:
+    """Time per step as one size grows; the points of an axis take turns, too."""
+    base = plan.sequences(PSMNIST)
+    points = {
+        "T": (4, 8, 16) if plan.quick else (196, 784, 3136, 6272),
+        "B": (1, 2, 4) if plan.quick else (1, 10, 100, 400),
+        "N": (8, 16, 24) if plan.quick else (64, 128, 256, 512),
+    }
+    made: list[Row] = []
+    for axis, values in points.items():
+        everyone = []
+        for n in values:
+            case = base.with_size(axis, n)
+            run = peers.call(case.roa(), case.input(), case.cotangent(), "train")
+            everyone.append(Contender(f"{axis} = {n}", run, steps=case.T))
+        sizes = {k: v for k, v in base.sizes().items() if k != axis}
+        first = everyone[0].name
+        made += measured(plan, f"growth-{axis}", "train", everyone, sizes, 1, first)
+    layers = (8, 16, 32) if plan.quick else (1_000, 10_000, 50_000, 200_000)
+    B = plan.few(100, 4)
+    everyone = [
+        Contender(f"depth = {n}", depth.whole(n, B, "train", "qr"), steps=n) for n in layers
+    ]
+    sizes = {"B": B, "N": 2}
+    return made + measured(
+        plan, "growth-depth", "train", everyone, sizes, 1, f"depth = {layers[0]}"
+    )
+
+
+def lab(plan: Plan) -> list[Row]:
+    """What the lab's training loop adds to the bare training step."""
+    try:
+        from benchmarks import lab_loop
+    except ImportError as error:
+        plan.skipped["lab"] = f"{error.name} is not installed (roann[lab] brings it)"
+        return []
+    case = plan.sequences(PSMNIST)
+    updates = plan.few(10, 2)
+    with lab_loop.contenders(case, updates, images=plan.few(60_000, 8)) as everyone:
+        sizes = case.sizes() | {"updates": updates}
+        return measured(plan, "lab", "train", everyone, sizes, updates, lab_loop.BARE)
+
+
+def peak(plan: Plan) -> list[Row]:
+    """Peak extra memory of a training step, by mode, each in a fresh process."""
+    base = plan.sequences(PSMNIST)
+    made: list[Row] = []
+    everyone = ("store", "reversible") if plan.quick else (*memory.MODES, "nn.RNN", "naive loop")
+    for T in (base.T,) if plan.quick else (base.T, 10 * base.T):
+        case = replace(base, T=T)
+        for contender in everyone:
+            spec = memory.Spec(contender, plan.threads, asdict(case))
+            made += _fresh(plan, f"memory-{T}", contender, spec, case.sizes(), T)
+    return made
+
+
+def long(plan: Plan) -> list[Row]:
+    """A million steps, and a million layers, in constant memory."""
+    case = replace(LONG, T=plan.few(LONG.T, 100))
+    layers = plan.few(1_000_000, 100)
+    spec = memory.Spec("reversible", plan.threads, asdict(case))
+    made = _fresh(plan, "long-time", "RoaRNN reversible", spec, case.sizes(), case.T)
+    spec = memory.Spec("reversible", plan.threads, depth=layers)
+    sizes = {"depth": layers, "B": 1, "N": 2}
+    return made + _fresh(plan, "long-depth", "RoaFNN reversible", spec, sizes, layers)
+
+
+def _fresh(
+    plan: Plan, case: str, name: str, spec: memory.Spec, sizes: dict[str, int], steps: int
+) -> list[Row]:
+    if not memory.resident():
+        plan.skipped["memory"] = "this system has no /proc/self/status"
+        return []
+    found = memory.measure(spec)
+    return [
+        Row(
+            case, "train", name, found.seconds, steps, [found.seconds],
+            extra_bytes=found.extra, sizes=sizes, notes=found.notes,
+        )
+    ]  # fmt: skip

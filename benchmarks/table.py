@@ -1,0 +1,112 @@
+"""A record as text: aligned columns for a terminal, or a table of a Markdown page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from benchmarks.record import Record, Row
+from benchmarks.timing import SETTLED_ROUNDS, settled
+
+Table = tuple[list[str], list[list[str]]]
+
+
+def seconds_text(seconds: float) -> str:
+    """Seconds in a unit that suits them, with four digits.
+
+    Example:
+        >>> seconds_text(0.01234), seconds_text(2), seconds_text(5e-6)
+        ('12.34 ms', '2.000 s', '5.000 µs')
+    """
+    factor, unit = (1.0, "s") if seconds >= 1 else (1e3, "ms") if seconds >= 1e-3 else (1e6, "µs")
+    value = seconds * factor
+    return f"{value:.{3 if value < 10 else 2 if value < 100 else 1}f} {unit}"
+
+
+def bytes_text(size: int) -> str:
+    """Bytes in megabytes (10⁶).
+
+    Example:
+        >>> bytes_text(1_500_000)
+        '1.5 MB'
+    """
+    return f"{size / 1e6:,.1f} MB"
+
+
+def ratio_text(ratio: float | None) -> str:
+    """A ratio with three digits; a dash if there is none.
+
+    Example:
+        >>> ratio_text(0.6543), ratio_text(123.4), ratio_text(None)
+        ('0.654', '123', '–')
+    """
+    if ratio is None:
+        return "–"
+    return f"{ratio:,.0f}" if ratio >= 100 else f"{ratio:.3g}"
+
+
+def sizes_text(sizes: dict[str, int]) -> str:
+    """As "T = 784, B = 100"."""
+    return ", ".join(f"{name.replace('_', ' ')} = {n:,}" for name, n in sizes.items())
+
+
+def of_group(record: Record, rows: Sequence[Row]) -> Table:
+    """The table of one case and work: only columns that say something."""
+    head = ["contender", "seconds"]
+    columns = [[row.contender for row in rows], [seconds_text(row.seconds) for row in rows]]
+    if any(len(row.samples) > 1 for row in rows):
+        head.append("median")
+        columns.append([_spread_text(row) for row in rows])
+    if any(row.steps > 1 for row in rows):
+        head.append("per step")
+        columns.append([seconds_text(row.per_step) for row in rows])
+    if any(record.of_limit(row) is not None for row in rows):
+        head.append("of the limit")
+        columns.append([ratio_text(record.of_limit(row)) for row in rows])
+    others = list(dict.fromkeys(row.versus for row in rows if row.versus is not None))
+    if others:
+        head.append(f"times faster than {others[0]}" if len(others) == 1 else "times faster")
+        columns.append([ratio_text(record.times_faster(row)) for row in rows])
+    if any(row.extra_bytes is not None for row in rows):
+        head.append("peak extra memory")
+        sizes = [row.extra_bytes for row in rows]
+        columns.append(["–" if size is None else bytes_text(size) for size in sizes])
+    return head, [list(cells) for cells in zip(*columns, strict=True)]
+
+
+def _spread_text(row: Row) -> str:
+    """How far the median lies above the best, and whether the best was falling to the end."""
+    text = f"+{100 * row.spread:.0f} %"
+    few = len(row.samples) <= SETTLED_ROUNDS
+    return text if few or settled(row.samples) else text + ", unsettled"
+
+
+def aligned(table: Table) -> str:
+    """Columns of a terminal: names to the left, numbers to the right."""
+    head, body = table
+    widths = [max(map(len, column)) for column in zip(head, *body, strict=True)]
+
+    def line(cells: Sequence[str]) -> str:
+        first = cells[0].ljust(widths[0])
+        rest = [cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=True)]
+        return "  ".join([first, *rest])
+
+    return "\n".join([line(head), line(["-" * width for width in widths]), *map(line, body)])
+
+
+def markdown(table: Table) -> str:
+    """A table of a Markdown page."""
+    head, body = table
+    rule = ["---", *["---:"] * (len(head) - 1)]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in [head, rule, *body])
+
+
+def text(record: Record) -> str:
+    """The whole record for a terminal."""
+    parts = []
+    for case, work, rows in record.groups():
+        parts.append(f"{case}, {work} ({sizes_text(rows[0].sizes)})")
+        parts.append(aligned(of_group(record, rows)))
+        parts += [f"{row.contender}: {note}" for row in rows for note in row.notes]
+        parts.append("")
+    parts += [f"not measured: {what}: {why}" for what, why in record.skipped.items()]
+    return "\n".join(parts).rstrip("\n")

@@ -1,0 +1,121 @@
+"""`python -m paper`: make the runs, collect records, write the tables, draw the report.
+
+Exit codes: 0 ok, 2 usage, 75 runs are left to resume, 130 Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from paper import ROOT, bounds, plan, run
+from paper.book import BOUNDS, read_book
+from paper.pages import filled, markdown
+from paper.pictures import exhibits
+from paper.tables import SPECS, from_spec, tables
+from roann.lab.checkpoint import replace_file
+from roann.lab.config import ConfigError
+from roann.lab.progress import logging_to_stderr
+from roann.lab.report import ReportError, render
+from roann.lab.run import InterruptedRun
+
+PAGES = ("paper/findings.md", "README.md")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command line; returns its exit code."""
+    args = _parser().parse_args(argv)
+    try:
+        with logging_to_stderr(logging.INFO):
+            return int(args.perform(args))
+    except InterruptedRun as end:
+        return 130 if end.number == signal.SIGINT else 75
+    except (ConfigError, ReportError) as error:
+        print(f"paper: {error}", file=sys.stderr)
+        return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m paper", description=__doc__)
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    runs = verbs.add_parser("run", help="finish the runs of some figures and collect them")
+    known = [*plan.FIGURES, "bounds", "all"]
+    runs.add_argument("figures", nargs="*", default="all", choices=known, metavar="FIGURE",
+                      help=", ".join(known))  # fmt: skip
+    runs.add_argument("--jobs", type=int, default=1, help="runs at a time")
+    runs.add_argument("--only", nargs="+", default=(), help="only runs whose names contain this")
+    runs.add_argument("--dry-run", action="store_true", help="list the runs and stop")
+    collect = verbs.add_parser("collect", help="thin every run directory (full) to its record")
+    write = verbs.add_parser("tables", help="write the tables of the pages from the records")
+    report = verbs.add_parser("report", help="draw all records in one HTML page")
+    report.add_argument("--out", type=Path, default=Path("report.html"), help="the page")
+    for verb, scale in ((runs, "quick"), (report, "full")):
+        verb.add_argument("--scale", choices=("quick", "full"), default=scale, help="quick: one "
+                          "seed, shorter, the paper's figures; full: plan.toml (default: "
+                          "%(default)s)")  # fmt: skip
+    performs = {runs: _run, collect: _collect, write: _tables, report: _report}
+    for verb, perform in performs.items():
+        verb.set_defaults(perform=perform)
+    return parser
+
+
+def _results(scale: str) -> Path:
+    return ROOT / "results" if scale == "full" else ROOT / "runs" / scale / "results"
+
+
+def _run(args: argparse.Namespace) -> int:
+    every, quick, results = "all" in args.figures, args.scale == "quick", _results(args.scale)
+    own = [name for name, figure in plan.FIGURES.items() if figure.get("own") and quick]
+    names = [f for f in plan.FIGURES if f in args.figures or (every and f not in own)]
+    files = ROOT / "experiments"
+    chosen = {f: plan.experiments(f, args.scale, files, args.only) for f in names}
+    if args.only and names and not any(chosen.values()):
+        raise ConfigError(f"--only {' '.join(args.only)} matches no run; --dry-run lists them.")
+    if args.dry_run:
+        print("\n".join(f"{f}/{cell}" for f, cells in chosen.items() for cell in cells))
+        return 0
+    runs = ROOT / "runs" / args.scale
+    left = sum(run.train(f, cells, runs, results, args.jobs) for f, cells in chosen.items())
+    if every or "bounds" in args.figures:
+        bounds.main(quick, results / BOUNDS)
+    if quick:
+        book = read_book(results)
+        print("\n".join(markdown(from_spec(book, SPECS[f])) for f in names if f in SPECS))
+    return 75 if left else 0
+
+
+def _collect(args: argparse.Namespace) -> int:
+    for folder in sorted(path.parent for path in (ROOT / "runs/full").glob("*/*/config.toml")):
+        run.keep(folder, ROOT / "results")
+    return 0
+
+
+def _tables(args: argparse.Namespace) -> int:
+    blocks = {name: markdown(table) for name, table in tables(read_book(ROOT / "results"))}
+    for page in (ROOT / name for name in PAGES):
+        replace_file(page, filled(page.read_text(encoding="utf-8"), blocks).encode())
+    return 0
+
+
+def _report(args: argparse.Namespace) -> int:
+    book = read_book(_results(args.scale))
+    runs = []
+    for figure, settings in plan.FIGURES.items():  # figures on one task stay apart
+        for r in (r for arm in book[figure].values() for r in arm.runs):
+            runs.append(
+                replace(r, config={**r.config, "task": {**r.task, "in": settings["title"]}})
+            )
+    replace_file(
+        args.out,
+        render(runs, title="The paper's experiments", extra=exhibits(book["bounds"])).encode(),
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,104 @@
+"""Run directories to committed records: one small JSONL file per run.
+
+The first line of a record says what was run, where and how it ended; the others are the lines of
+its `metrics.jsonl`, thinned to what tables and figures show.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from paper.book import read_record
+from roann.info import source
+from roann.lab import records
+from roann.lab.checkpoint import replace_file
+from roann.lab.report import load_run
+
+SOURCE, ENDS = "source.json", "ends.jsonl"
+LINES = 20  # of the training loss that are kept
+POINTS = 100  # of the gradient along time that are kept
+_TRAIN = ("kind", "step", "seconds", "loss", "grad_norm")
+_ARRAYS = ("surface", "gradient_at", "gradient_by_step")
+_log = logging.getLogger("roann.paper")
+
+
+def note_source(folder: Path) -> None:
+    """Write beside a run which commits it was made with."""
+    path, now = folder / SOURCE, source().get("commit")
+    noted = json.loads(path.read_bytes()).get("commit") if path.exists() else None
+    commits = noted.split(", then ") if noted else []
+    if now is not None and now not in commits[-1:]:
+        text = json.dumps({"commit": ", then ".join([*commits, now])})
+        replace_file(path, (text + "\n").encode())
+
+
+def collect(folder: Path, out: Path, most: int = LINES) -> Path | None:
+    """Write the record of a run directory to `out`; None if the run has measured nothing yet.
+
+    An unfinished run does not replace a record that has ended or has more steps.
+    """
+    run = load_run(folder)
+    if not any(line["kind"] == "eval" for line in run.records) and not run.result:
+        return None
+    target = out / f"{run.name}.jsonl"
+    if target.exists() and not run.result:
+        other = read_record(target)
+        if other.result or other.steps > run.steps:
+            _log.warning("%s is kept: it has more steps than %s.", target, folder)
+            return target
+    path = folder / SOURCE
+    noted = json.loads(path.read_bytes()) if path.exists() else {}
+    ends = records.read(folder / ENDS) if (folder / ENDS).exists() else []
+    head = {"kind": "run", "name": run.name, "seed": run.seed, "config": run.text}
+    head |= {"env": dict(run.env) | noted, "result": dict(run.result)}
+    lines = [head, *thinned(run.records + ends, run.seed == 0, most)]
+    data = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines).encode()
+    out.mkdir(parents=True, exist_ok=True)
+    if not target.exists() or target.read_bytes() != data:
+        replace_file(target, data)
+    return target
+
+
+def thinned(
+    lines: list[dict[str, Any]], first_seed: bool = True, most: int = LINES
+) -> list[dict[str, Any]]:
+    """Every evaluation, event and spike; some of the training loss; of probes what is shown.
+
+    Figures draw the last probe of the first seed, and singular values of all its probes; of other
+    seeds the extremes are kept. Eigenvalues of one step are in the record of the bounds study.
+    """
+    train = [line for line in lines if line["kind"] == "train"]
+    kept = {id(line) for line in train[:: -math.ceil(len(train) / most)]} if train else set()
+    last = next((line for line in reversed(lines) if line["kind"] == "probe"), None)
+    made = []
+    for line in lines:
+        if line["kind"] == "probe":
+            made.append(_thin_probe(line, first_seed, line is last))
+        elif line["kind"] != "train":
+            made.append({key: _digits(value) for key, value in line.items()})
+        elif id(line) in kept:
+            made.append({key: _digits(line[key]) for key in _TRAIN if key in line})
+    return made
+
+
+def _thin_probe(line: Mapping[str, Any], first_seed: bool, last: bool) -> dict[str, Any]:
+    dropped = {"eigenvalues", *(() if first_seed and last else _ARRAYS)}
+    made = {key: value for key, value in line.items() if key not in dropped}
+    for key in {"gradient_at", "gradient_by_step"} & made.keys():
+        n = len(made[key])
+        if n > POINTS:  # evenly, with the first and the last
+            places = (round(k * (n - 1) / (POINTS - 1)) for k in range(POINTS))
+            made[key] = [_digits(made[key][place], 4) for place in places]
+    if "sigma" in made:
+        sigma = [_digits(value, 4) for value in made.pop("sigma")]
+        made |= {"sigma": sigma} if first_seed else {"sigma_max": sigma[0], "sigma_min": sigma[-1]}
+    return made
+
+
+def _digits(value: Any, digits: int = 7) -> Any:
+    return float(f"{value:.{digits}g}") if isinstance(value, float) else value

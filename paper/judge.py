@@ -1,0 +1,70 @@
+"""The claims of `claims.toml`, judged by the records."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from paper import ROOT
+from paper.book import Book
+from paper.compare import Claim, Count
+from paper.plan import FIGURES, entries
+from paper.rules import RULES
+
+CLAIMS: dict[str, Any] = tomllib.loads((ROOT / "paper/claims.toml").read_text(encoding="utf-8"))
+
+
+class Verdict(NamedTuple):
+    """A claim beside what was measured."""
+
+    place: str
+    says: str
+    here: str
+    word: str
+
+
+def word(count: Count, need: str = "all") -> str:
+    """The verdict, if it is the same whatever the open cases bring; else "unfinished"."""
+
+    def verdict(good: int) -> str:
+        if not good:
+            return "not reproduced"
+        return "reproduced" if need == "any" or good == count.total else "partly reproduced"
+
+    least, most = verdict(count.good), verdict(count.good + count.open)
+    return least if least == most else "unfinished"
+
+
+def judge(claim: Claim, book: Book) -> Verdict:
+    """One claim."""
+    arms = []
+    for figure, _, name in (place.partition("/") for place in claim["runs"]):
+        arms.append(book.get(figure, {}).get(name) if name else book.get(figure))
+    if not all(arms):
+        return Verdict(claim["place"], claim["says"], "", "not run")
+    count, need = RULES[claim["rule"]](claim, arms), claim.get("need", "all")
+    found = word(count, need)
+    if (
+        need == "all"
+        and found in ("reproduced", "partly reproduced")
+        and _shorter(claim["runs"][0])
+    ):
+        found += " (fewer steps than the paper)"
+    return Verdict(claim["place"], claim["says"], count.here, found)
+
+
+def _shorter(place: str) -> bool:
+    """Whether the plan trains these runs for less than the paper says it does."""
+    figure, _, name = place.partition("/")
+    planned = (
+        [entry for entry in entries(figure) if entry.name == name] if figure in FIGURES else []
+    )
+    return any(e.change.get("train.length", 1e9) < (e.paper_length or 0) for e in planned)
+
+
+def verdicts(book: Book, headlines: bool = False) -> Iterator[Verdict]:
+    """Every claim, or those that the README shows."""
+    for claim in CLAIMS["claim"]:
+        if claim.get("headline") or not headlines:
+            yield judge(claim, book)

@@ -1,0 +1,128 @@
+"""The runs of the plan, through the lab's run directories: safe to stop and to start again."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from pathlib import Path
+
+from paper.collect import ENDS, LINES, SOURCE, collect, note_source
+from paper.plan import FIGURES, entries
+from roann.lab import checkpoint, records, run, sweep
+from roann.lab.config import Experiment, parse, read_tables
+from roann.lab.data import DataError, find_mnist
+from roann.lab.probe import probe
+
+UNFINISHED = "unfinished"
+_log = logging.getLogger("roann.paper")
+
+
+def train(figure: str, cells: dict[str, Experiment], runs: Path, results: Path, jobs: int) -> int:
+    """Finish the runs of a figure and collect them; returns how many are left."""
+    folders = {runs / figure / name: cell for name, cell in _with_data(cells).items()}
+    timed = FIGURES[figure].get("timed", False)
+    if timed:  # one by one, seed by seed: no system has all its runs in one slow minute
+        folders = dict(sorted(folders.items(), key=lambda item: item[1].train.seed))
+    for folder, cell in folders.items():
+        restore(folder, cell, results)
+        run.prepare(folder, cell)
+        if run.result_of(folder) is None:
+            note_source(folder)
+    stop = run.Stop()
+    with stop.listening():
+        statuses = sweep.run_all(folders, 1 if timed else jobs, stop)
+        for folder in [f for f, cell in folders.items() if timed and cell.train.seed == 0]:
+            if not stop.number:
+                _probe_ends(folder)
+    for folder in folders:
+        keep(folder, results)
+        print(f"{statuses[folder]:>11}  {figure}/{folder.name}", flush=True)
+    stop.poll()
+    return len(cells) - sum(status in sweep.ENDED for status in statuses.values())
+
+
+def _with_data(cells: dict[str, Experiment]) -> dict[str, Experiment]:
+    """The runs whose data are here; what is missing is logged."""
+    there = {name: cell for name, cell in cells.items() if "mnist" not in cell.task_name}
+    if len(there) == len(cells):
+        return cells
+    try:
+        find_mnist()
+    except DataError as error:
+        _log.warning("%d runs are left out: %s", len(cells) - len(there), error)
+        return there
+    return cells
+
+
+def _probe_ends(folder: Path) -> None:
+    """Probe the model of a run as it began and as it ended, once, outside its wall time."""
+    result, found = run.result_of(folder), checkpoint.newest(folder / run.CHECKPOINTS, touch=False)
+    if result is None or found is None or (folder / ENDS).exists():
+        return
+    experiment = parse(read_tables(folder / run.CONFIG))
+    seed = experiment.train.seed
+    run.set_up(experiment.train.threads, seed)
+    task, model = run.build(experiment)
+    lines = [{"step": 0} | probe(task, model, seed)]
+    checkpoint.unpack(found.tensors, model, None)
+    if result["status"] != "diverged":
+        lines.append({"step": found.step} | probe(task, model, seed))
+    common = {"kind": "probe", "epoch": None, "seconds": None}
+    text = "".join(json.dumps(records.plain(common | line)) + "\n" for line in lines)
+    checkpoint.replace_file(folder / ENDS, text.encode())
+
+
+def keep(folder: Path, results: Path) -> None:
+    """Collect a run; of one that the plan keeps, copy what another machine needs to resume it.
+
+    The run may be under way: the newest checkpoint is copied first, and its records are a part of
+    those copied after it. A copy of a later step is left alone.
+    """
+    figure = folder.parent.name
+    # The time of a step of the league is read off its training lines.
+    collect(folder, results / figure, 200 if FIGURES[figure].get("timed") else LINES)
+    kept = results / UNFINISHED / figure / folder.name
+    if run.result_of(folder) is not None:
+        shutil.rmtree(kept, ignore_errors=True)
+        return
+    if any(e.keep and folder.name.startswith(f"{e.name}-") for e in entries(figure)):
+        try:
+            _copy(folder, kept)
+        except FileNotFoundError:  # the run has replaced this checkpoint by a newer one
+            _copy(folder, kept)
+
+
+def _copy(folder: Path, kept: Path) -> None:
+    newest = checkpoint.committed(folder / run.CHECKPOINTS)[:1]
+    if not newest or checkpoint.step_of(newest[0]) < _step(kept):
+        return
+    new = kept.with_name(f"{kept.name}.new")
+    shutil.rmtree(new, ignore_errors=True)
+    shutil.copytree(newest[0], new / run.CHECKPOINTS / newest[0].name)
+    for name in (run.CONFIG, run.ENVIRONMENT, run.METRICS, SOURCE):
+        if (folder / name).exists():
+            shutil.copyfile(folder / name, new / name)
+    shutil.rmtree(kept, ignore_errors=True)
+    new.rename(kept)
+
+
+def restore(folder: Path, experiment: Experiment, results: Path) -> None:
+    """Begin a run directory with what was kept of it, if it has no checkpoint of its own."""
+    kept = results / UNFINISHED / folder.parent.name / folder.name
+    if run.result_of(folder) is not None or _step(folder) >= 0 or _step(kept) < 0:
+        return
+    if not run.is_of(kept, experiment):
+        _log.warning("%s is of another config; the run starts from the beginning.", kept)
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    new = folder.with_name(f"{folder.name}.new")
+    shutil.rmtree(new, ignore_errors=True)
+    shutil.copytree(kept, new)
+    new.rename(folder)
+
+
+def _step(folder: Path) -> int:
+    """The step of the newest checkpoint of a run directory, −1 if there is none."""
+    found = checkpoint.committed(folder / run.CHECKPOINTS)
+    return checkpoint.step_of(found[0]) if found else -1

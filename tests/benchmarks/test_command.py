@@ -1,0 +1,155 @@
+"""The command line, run as it is used: in processes of its own, at tiny sizes."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+from made_records import made_record
+
+from benchmarks import main, memory, record
+from benchmarks.cases import CASES
+from benchmarks.peers import Sequences
+
+ROOT = Path(__file__).parents[2]
+QUICK = ["--quick", "--threads", "1"]
+
+
+def bench(*args, before="", **options):
+    code = f"import sys; {before}\nfrom benchmarks import main; sys.exit(main(sys.argv[1:]))"
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, args)],
+        env=os.environ | {"OMP_NUM_THREADS": "1"}, cwd=ROOT, capture_output=True, text=True,
+        **options,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    """Every case but those that start processes of their own."""
+    out = tmp_path_factory.mktemp("bench")
+    cases = [name for name in CASES if name not in ("memory", "long")]
+    done = bench(*QUICK, "--out", out, "--json", "--cases", *cases)
+    assert done.returncode == 0, done.stderr
+    return out, done
+
+
+def test_the_record_is_printed_and_written(tiny):
+    out, done = tiny
+    (path,) = out.glob("*.json")
+    assert "-1t-quick-psmnist-178-" in path.name  # not all cases, so it says which
+    assert path.with_suffix(".svg").exists()
+    assert json.loads(done.stdout) == json.loads(path.read_text())
+    assert f"written to {path}" in done.stderr
+
+
+def test_every_contender_was_measured_in_every_case(tiny):
+    made = record.parse(tiny[1].stdout)
+    everyone = {"roann qr", "roann permutation", "naive loop", "nn.RNN", "nn.GRU", "nn.LSTM"}
+    for case in ("psmnist-178", "psmnist-256", "psmnist-512", "copying", "adding"):
+        for work in ("forward", "train"):
+            rows = {r.contender: r for r in made.rows if (r.case, r.work) == (case, work)}
+            assert everyone | {"limit"} <= set(rows)
+            assert rows["naive loop"].difference <= 1e-5
+            assert rows["roann qr"].flops == rows["limit"].flops
+    for case, contenders in {
+        "fnn": {"roann qr", "roann permutation", "one module per layer"},
+        "packed": {"roann packed", "roann padded", "nn.RNN packed", "nn.RNN padded"},
+        "cell": {"RoaRNNCell qr", "RoaRNNCell permutation", "nn.RNNCell"},
+        "modes": {"store", "checkpoint", "reversible"},
+        "growth-T": {"T = 4", "T = 8", "T = 16"},
+        "growth-depth": {"depth = 8", "depth = 16", "depth = 32"},
+        "lab": {"bare loop", "roann.lab.train"},
+    }.items():
+        assert {row.contender for row in made.rows if row.case == case} == contenders
+
+
+def test_rows_are_sound_and_the_machine_is_described(tiny):
+    made = record.parse(tiny[1].stdout)
+    for row in made.rows:
+        assert row.seconds == min(row.samples) > 0
+        assert 1 <= len(row.samples) <= made.settings["rounds"]
+        assert row.steps >= 1
+    assert made.settings["cases"] == [name for name in CASES if name not in ("memory", "long")]
+    assert {k: v for k, v in made.settings.items() if k != "cases"} == {
+        "passes": 1, "rounds": 2, "threads": 1, "quick": True,
+    }  # fmt: skip
+    assert made.environment["flushes_denormals"] is True
+    assert made.environment["cores"] == 1  # those the contenders may use
+    absent = {"JAX lax.scan", "torchrecurrent FastRNN"} - {row.contender for row in made.rows}
+    assert absent <= set(made.skipped)
+
+
+def test_a_packed_step_counts_only_where_it_is_real(tiny):
+    made = record.parse(tiny[1].stdout)
+    row = made.find("packed", "train", "roann packed")
+    assert row.steps == row.sizes["real_steps"] == sum([12, 8, 4, 1])
+    assert made.find("packed", "train", "roann padded").steps == 12 * 4
+
+
+def test_it_runs_with_torch_alone(tmp_path):
+    names = ["numpy", "matplotlib", "tyro", "pydantic", "rich", "jinja2", "jax", "torchrecurrent"]
+    block = f"sys.modules.update(dict.fromkeys({names}))"
+    args = [*QUICK, "--out", tmp_path, "--cases", "psmnist-178", "lab"]
+    done = bench(*args, before=block)
+    assert done.returncode == 0, done.stderr
+    assert "psmnist-178, train (T = 12, B = 4, N = 16, I = 1)" in done.stdout
+    for what in ("JAX lax.scan", "torchrecurrent FastRNN", "lab", "figure"):
+        assert f"not measured: {what}: " in done.stdout
+    assert "is not installed" in done.stdout
+    assert not list(tmp_path.glob("*.svg"))
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["--cases", "nonsense"], "invalid choice: 'nonsense'"),
+        (["--rounds", "0"], "expected a whole number of at least 1, got '0'"),
+        (["--threads", "100000"], "--threads: expected at most"),
+        (["--write-docs", "absent.json", "page.md"], "absent.json"),
+    ],
+)
+def test_mistakes_are_said_in_a_line(args, words, capsys):
+    assert main(args) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_the_page_is_written_from_a_record(tmp_path, capsys):
+    source, page = tmp_path / "record.json", tmp_path / "benchmark.md"
+    source.write_text(made_record().to_json())
+    page.write_text("By hand.\n<!-- table: targets -->\nold\n<!-- end -->\n")
+    assert main(["--write-docs", str(source), str(page)]) == 0
+    first = page.read_bytes()
+    assert first.startswith(b"By hand.\n<!-- table: targets -->\n| what")
+    assert b"old" not in first
+    assert main(["--write-docs", str(source), str(page)]) == 0
+    assert page.read_bytes() == first
+    assert b"| met |" in first
+
+
+def test_a_broken_record_is_refused(tmp_path, capsys):
+    source = tmp_path / "record.json"
+    source.write_text('{"schema": 1}')
+    assert main(["--write-docs", str(source), str(tmp_path / "page.md")]) == 2
+    assert "expected a benchmark record" in capsys.readouterr().err
+    assert not (tmp_path / "page.md").exists()
+
+
+@pytest.mark.skipif(not memory.resident(), reason="this system has no /proc/self/status")
+def test_peak_memory_is_that_of_the_states_where_they_are_kept():
+    case = Sequences(T=4000, B=20, N=128, I=1, rho=0.5, horizon=4000)
+    states = 4 * case.T * case.B * case.N
+    store, reversible = (
+        memory.measure(memory.Spec(mode, 1, asdict(case))) for mode in ("store", "reversible")
+    )
+    assert states <= store.extra <= 3 * states
+    assert reversible.extra < states
+    assert store.notes == reversible.notes == []
+
+
+def test_a_fresh_process_that_fails_is_an_error_with_its_words():
+    with pytest.raises(RuntimeError, match="memory: expected one of"):
+        memory.measure(memory.Spec("nonsense", 1, depth=10))
