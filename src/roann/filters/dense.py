@@ -9,13 +9,14 @@ Note [Why a sign-fixed QR]
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import final
 
 import torch
 from torch import Tensor
 
 from roann import _checks
-from roann.filters.base import Filter, _Source
+from roann.filters.base import Filter, _Source, rounding
 from roann.kernels.linear import Dense, Linear
 
 
@@ -28,6 +29,23 @@ class _Matrix(Filter):
     def form(self) -> Linear:
         """The matrix itself."""
         return Dense(self._held("matrix"))
+
+    def _check(self, buffers: Mapping[str, Tensor]) -> None:
+        O = buffers["matrix"]
+        self._orthogonal(O, rounding(O.dtype, self.larger))
+
+    def _orthogonal(self, O: Tensor, allowed: float) -> None:
+        M = O.to(torch.float64)
+        gram = M @ M.mT if self.out_features <= self.in_features else M.mT @ M
+        gram.diagonal(dim1=-2, dim2=-1).sub_(1)
+        defect = float(gram.abs_().max())
+        if not defect <= allowed:
+            _checks.fail(
+                "filter",
+                f"a semi-orthogonal matrix (largest entry of |O Oᵀ − I| at most {allowed:.1e})",
+                f"a matrix with defect {defect:.3e}",
+                "orthogonalise it first, e.g. with torch.linalg.qr",
+            )
 
 
 def _q(D: Tensor, sign_fixed: bool) -> Tensor:
@@ -139,19 +157,7 @@ class Given(_Matrix):
     def _draw(self, source: _Source) -> dict[str, Tensor]:
         O = self._given.pop()
         if not O.is_meta:
-            self._check(O)
+            eps = torch.finfo(O.dtype).eps
+            limit = min(10 * self.larger * eps, rounding(O.dtype, self.larger))
+            self._orthogonal(O, limit)
         return {"matrix": O.to(torch.float64)}
-
-    def _check(self, O: Tensor) -> None:
-        M = O.to(torch.float64)
-        gram = M @ M.mT if self.out_features <= self.in_features else M.mT @ M
-        eye = torch.eye(gram.shape[-1], dtype=torch.float64, device=O.device)
-        defect = float((gram - eye).abs().max())
-        allowed = 10 * self.larger * torch.finfo(O.dtype).eps
-        if not defect <= allowed:
-            _checks.fail(
-                "filter",
-                f"a semi-orthogonal matrix (largest entry of |O Oᵀ − I| at most {allowed:.1e})",
-                f"a matrix with defect {defect:.3e}",
-                "orthogonalise it first, e.g. with torch.linalg.qr",
-            )

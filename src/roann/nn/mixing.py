@@ -13,6 +13,8 @@ weight decay, which would draw α towards 1/2.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -108,6 +110,16 @@ class Mixed(nn.Module):
     def _filter(self, name: str) -> Filter:
         value: Filter = self._modules[name]  # type: ignore[assignment]
         return value
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
+        """As torch's, for an α in [0, 1]; another changes nothing and is an error."""
+        key = prefix + "_alpha"
+        alpha: Any = state_dict.get(key)
+        given = isinstance(alpha, Tensor) and not alpha.is_meta
+        if given and not (alpha.is_floating_point() and bool(((alpha >= 0) & (alpha <= 1)).all())):
+            args[-1].append(f"{key}: expected floats in [0, 1], got others")
+            state_dict = {**state_dict, key: self._alpha}
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def _alpha_settings(self) -> dict[str, object]:
         """The arguments that rebuild α, as JSON can hold them."""
