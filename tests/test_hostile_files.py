@@ -1,6 +1,8 @@
 """What a model file from elsewhere may do: be loaded, or be refused in one sentence."""
 
 import json
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,12 +15,13 @@ import roann
 from roann import RoaFNN, RoaRNN, RoaRNNCell
 
 HERE = Path(__file__).parent
+linux = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads /proc")
 
 
 def mutations(folder, first, count):
     """The record of a process that loads them; it has died if one of them could kill it."""
     run = [sys.executable, str(HERE / "hostile_files.py"), str(folder), str(first), str(count)]
-    env = {"OMP_NUM_THREADS": "1", "PATH": ""}
+    env = os.environ | {"OMP_NUM_THREADS": "1"}
     out = subprocess.run(run, capture_output=True, text=True, env=env, check=False)
     number = (folder / f"number-{first}").read_text() if out.returncode else ""
     assert out.returncode == 0, f"ended by {out.returncode} at mutation {number}: {out.stderr}"
@@ -29,12 +32,14 @@ def mutations(folder, first, count):
     return record["outcomes"]
 
 
+@linux
 def test_a_sample_of_mutated_files(tmp_path):
     outcomes = mutations(tmp_path, 0, 400)
     assert outcomes["refused"] > 100
     assert outcomes["loaded"] > 10
 
 
+@linux
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(1000, 21_000, 2500))
 def test_mutated_files(first, tmp_path):
@@ -112,27 +117,29 @@ CLAIMS = [
 ]
 
 
-@pytest.mark.parametrize(("name", "settings", "said"), CLAIMS, ids=lambda v: str(v)[:40])
-def test_claims_are_held_to_the_file_before_anything_is_made(name, settings, said, tmp_path):
+@linux
+def test_claims_are_held_to_the_file_before_anything_is_made(tmp_path):
     """In a process with little room: 888 bytes that claim 10¹⁰ layers once took 7 GB."""
-    file = tmp_path / "forged.safetensors"
-    model = RoaFNN([1, 1, 1]) if name == "RoaFNN" else RoaRNN(3, 4, horizon=9)
-    forge(file, model, **settings)
-    roann.save(model, tmp_path / "good.safetensors")
+    models = {"RoaFNN": RoaFNN([1, 1, 1]), "RoaRNN": RoaRNN(3, 4, horizon=9)}
+    for name, model in models.items():
+        roann.save(model, tmp_path / name)
+    for number, (name, settings, _) in enumerate(CLAIMS):
+        forge(tmp_path / str(number), models[name], **settings)
     code = f"""
-import resource, roann, os
-roann.load({str(tmp_path / "good.safetensors")!r})
+import os, resource, roann
+for name in {list(models)}:
+    roann.load(os.path.join({str(tmp_path)!r}, name))
 size = int(open("/proc/self/statm").read().split()[0]) * os.sysconf("SC_PAGE_SIZE") + (32 << 20)
 resource.setrlimit(resource.RLIMIT_AS, (size, size))
-try:
-    roann.load({str(file)!r})
-except ValueError as error:
-    print(error)
+for number in range({len(CLAIMS)}):
+    try:
+        roann.load(os.path.join({str(tmp_path)!r}, str(number)))
+    except ValueError as error:
+        print(error)
 """
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert out.stdout.startswith("path: expected ")
-    with pytest.raises(ValueError, match=said):
-        roann.load(file)
+    for line, (_, _, said) in zip(out.stdout.splitlines(), CLAIMS, strict=True):
+        assert re.match(f"path: expected .*{said}", line), line
 
 
 @pytest.mark.parametrize("depth", [900, 100_000])
