@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN     = $(VENV)/bin
 STAMP   = $(VENV)/.installed
+PIP     = $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: demo test proofs reproduce results bench check docs clean
+.PHONY: demo test proofs reproduce results bench check docs lock clean
 
 demo: $(STAMP)          ## why the project exists, in about a minute
 	$(BIN)/roann demo
@@ -38,7 +39,18 @@ docs: $(STAMP)          ## the documentation, warnings as errors
 clean:
 	rm -rf $(VENV) build docs/_build src/*.egg-info .mypy_cache .pytest_cache .ruff_cache
 
-$(STAMP): pyproject.toml constraints.txt
+lock: $(STAMP)          ## requirements-ci.txt anew, after a change of constraints.txt
+	$(BIN)/python .ci/lock.py
+
+# First every pinned file is fetched, then held to its hash as it is installed; setuptools, which
+# builds the package, is one of them. (Fetched and installed in one, pip would pass over a CPU build
+# of torch that a machine offers beside the registry's.) Last comes the package. On Linux the
+# registry's torch needs CUDA packages, and a CPU build does not, so no one list serves both: this
+# step adds them without a hash of ours, in the versions torch names. With a CPU build it adds nothing.
+$(STAMP): pyproject.toml constraints.txt requirements-ci.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[lab,dev,docs]"
+	$(PIP) download --no-deps --only-binary :all: --dest $(VENV)/files -r constraints.txt
+	$(PIP) install --no-deps --no-index --find-links $(VENV)/files --require-hashes -r requirements-ci.txt
+	rm -r $(VENV)/files
+	$(PIP) install --no-build-isolation --check-build-dependencies -c constraints.txt -e ".[lab,dev,docs]"
 	touch $@

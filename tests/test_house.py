@@ -26,7 +26,7 @@ ALLOWED = {
     "filters": {"_checks", "kernels"},
     "functional": {"_checks", "kernels"},
     "nn": {"_checks", "kernels", "filters", "functional"},
-    "serialization": {"_checks", "nn"},
+    "serialization": {"_checks", "filters", "nn"},
     "diagnostics": {"_checks", "kernels", "filters", "functional", "nn"},
     "info": {"roann", "kernels"},
 }

@@ -7,7 +7,6 @@ import sys
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from torch import nn
 
 import roann
 from roann import RoaFNN, RoaLayer, RoaODE, RoaRNN, RoaRNNCell, filters, multiscale
@@ -138,6 +137,31 @@ def test_a_place_that_is_not_there_is_named_as_it_was_given(tmp_path):
     assert caught.value.filename == str(tmp_path / "no" / "model.safetensors")
 
 
-def test_other_modules_are_refused(tmp_path):
-    with pytest.raises(TypeError, match="model: expected a RoaRNN, RoaRNNCell, RoaFNN, RoaLayer"):
-        roann.save(nn.Linear(2, 2), tmp_path / "x")
+def test_only_modules_are_saved(tmp_path):
+    with pytest.raises(TypeError, match=r"model: expected an nn\.Module, got dict"):
+        roann.save({"x": torch.zeros(1)}, tmp_path / "x")
+
+
+def test_what_could_not_be_loaded_is_not_written(tmp_path):
+    cell = MODELS["cell"]()
+    cell.filter.angle[0] += 1
+    with pytest.raises(ValueError, match="angle: expected opposite angles"):
+        roann.save(cell, tmp_path / "x")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("kind", MODELS)
+def test_every_dtype_comes_back(kind, dtype, tmp_path):
+    model = MODELS[kind]().to(dtype)
+    roann.save(model, tmp_path / "model.safetensors")
+    twin = roann.load(tmp_path / "model.safetensors")
+    for (name, a), (other, b) in zip(
+        model.state_dict().items(), twin.state_dict().items(), strict=True
+    ):
+        assert name == other
+        if torch.is_tensor(a):
+            assert a.dtype == b.dtype
+            assert torch.equal(a, b)
+        else:
+            assert a == b

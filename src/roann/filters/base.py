@@ -14,7 +14,7 @@ after `double().float()` the last bit of an entry may differ.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self
 
 import torch
@@ -74,6 +74,48 @@ class Filter(nn.Module, ABC):
     @abstractmethod
     def _core(self) -> Linear:
         """The map, possibly on more coordinates than it was asked for: see `_fit`."""
+
+    @abstractmethod
+    def _check(self, buffers: Mapping[str, Tensor]) -> None:
+        """Raise ValueError unless these buffers, on the CPU, are what such a filter holds."""
+
+    def verify(self, buffers: Mapping[str, Tensor] | None = None) -> None:
+        """Raise ValueError unless `buffers` (its own, if not given) make an orthogonal map.
+
+        Shapes, dtypes, indices, finiteness and orthogonality. `load_state_dict` asks this of what
+        it is given, before it changes anything. Tensors on the meta device have nothing to check.
+        """
+        own = {k: t for k, t in self._buffers.items() if t is not None}
+        given = own if buffers is None else buffers
+        if set(given) != set(own):
+            _checks.fail("filter", f"the buffers {', '.join(own)} together", ", ".join(given))
+        for key, like in own.items():
+            t = given[key]
+            if not isinstance(t, Tensor) or t.shape != like.shape or t.layout != torch.strided:
+                what = tuple(t.shape) if isinstance(t, Tensor) else type(t).__name__
+                _checks.fail(key, f"a dense tensor of shape {tuple(like.shape)}", what)
+            real = like.is_floating_point() and t.is_floating_point() and t.itemsize >= 2
+            if not real and t.dtype != like.dtype:
+                _checks.fail(key, f"dtype {like.dtype}", t.dtype)
+        if own and not any(t.is_meta for t in given.values()):
+            self._check({k: t.detach().cpu() for k, t in given.items()})
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
+        """As torch's, for buffers that pass `verify`; others change nothing and are an error."""
+        given = {k: state_dict[prefix + k] for k in self._buffers if prefix + k in state_dict}
+        try:
+            if given:
+                self.verify(given)
+        except ValueError as e:
+            args[-1].append(f"{prefix.removesuffix('.') or type(self).__name__}: {e}")
+            return
+        super()._load_from_state_dict(state_dict, prefix, *args)
+        if len(given) == len(self._buffers):
+            self._empty = False
+        for key, value in self._buffers.items():
+            if value is not None and key in given and _narrow(given[key].dtype):
+                full = value.to(full_precision(value.dtype))  # `assign` keeps the dtype of the file
+                self._buffers[key] = full if full.is_meta else self._sharpen(full)
 
     @property
     def larger(self) -> int:
@@ -155,18 +197,8 @@ class Filter(nn.Module, ABC):
         return self
 
     def _sharpen(self, value: Tensor) -> Tensor:
-        """A buffer that came from float32, as near to orthogonal as float64 can be."""
+        """A buffer that came from a coarser dtype, as near to orthogonal as its own can be."""
         return value
-
-    def _load_from_state_dict(
-        self, state_dict: dict[str, Any], prefix: str, *rest: Any, **more: Any
-    ) -> None:
-        super()._load_from_state_dict(state_dict, prefix, *rest, **more)
-        if all(prefix + key in state_dict for key in self._buffers):
-            self._empty = False
-        for key, value in self._buffers.items():  # `assign` keeps the dtype of the state_dict
-            if value is not None and _narrow(value.dtype):
-                self._buffers[key] = value.float()
 
     def _full(self, x: Tensor) -> Tensor:
         """x in the dtype of the buffers if it has half precision; O is not rounded to x."""
@@ -227,6 +259,15 @@ def _narrow(dtype: torch.dtype) -> bool:
 def full_precision(dtype: torch.dtype) -> torch.dtype:
     """`dtype`, or float32 in place of a half precision one."""
     return torch.float32 if _narrow(dtype) else dtype
+
+
+def rounding(dtype: torch.dtype, n: int) -> float:
+    """How far entries of O Oᵀ may lie from those of I when O is kept in `dtype`.
+
+    Rounding unit vectors changes their products by 2 eps at most. The rest is for O made in
+    float32, or once kept in it: 10 eps for each of n terms.
+    """
+    return 2 * torch.finfo(dtype).eps + 10 * n * torch.finfo(torch.float32).eps
 
 
 def _fit(x: Tensor, width: int) -> Tensor:

@@ -9,13 +9,14 @@ Note [Why a sign-fixed QR]
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import final
 
 import torch
 from torch import Tensor
 
 from roann import _checks
-from roann.filters.base import Filter, _Source
+from roann.filters.base import Filter, _Source, rounding
 from roann.kernels.linear import Dense, Linear
 
 
@@ -33,14 +34,31 @@ class _Matrix(Filter):
         wide = self.out_features <= self.in_features
         n = min(self.out_features, self.in_features)
         eye = torch.eye(n, dtype=value.dtype, device=value.device)
-        for _ in range(2):  # Newton–Schulz: each step squares the defect, 1e-7 at first
+        for _ in range(4):  # Newton–Schulz: each step squares the defect, 1e-2 or 1e-7 at first
             gram = value @ value.mT if wide else value.mT @ value
-            # A matrix that was never orthogonal, put there by load_state_dict, is left alone.
+            # A matrix that someone made anything but orthogonal is left alone.
             defect = (gram - eye).abs().amax((-2, -1), keepdim=True)
-            near = defect <= 10 * self.larger * torch.finfo(torch.float32).eps
+            near = defect <= 0.1
             step = 1.5 * eye - 0.5 * gram
             value = torch.where(near, step @ value if wide else value @ step, value)
         return value
+
+    def _check(self, buffers: Mapping[str, Tensor]) -> None:
+        O = buffers["matrix"]
+        self._orthogonal(O, rounding(O.dtype, self.larger))
+
+    def _orthogonal(self, O: Tensor, allowed: float) -> None:
+        M = O.to(torch.float64)
+        gram = M @ M.mT if self.out_features <= self.in_features else M.mT @ M
+        gram.diagonal(dim1=-2, dim2=-1).sub_(1)
+        defect = float(gram.abs_().max())
+        if not defect <= allowed:
+            _checks.fail(
+                "filter",
+                f"a semi-orthogonal matrix (largest entry of |O Oᵀ − I| at most {allowed:.1e})",
+                f"a matrix with defect {defect:.3e}",
+                "orthogonalise it first, e.g. with torch.linalg.qr",
+            )
 
 
 def _q(D: Tensor, sign_fixed: bool) -> Tensor:
@@ -152,22 +170,10 @@ class Given(_Matrix):
     def _draw(self, source: _Source) -> dict[str, Tensor]:
         O = self._given.pop()
         if not O.is_meta:
-            self._check(O)
+            eps = torch.finfo(O.dtype).eps
+            limit = min(10 * self.larger * eps, rounding(O.dtype, self.larger))
+            self._orthogonal(O, limit)
         return {"matrix": O.to(torch.float64)}
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Nothing: a matrix of your own cannot be drawn again; `load_state_dict` brings it back."""
-
-    def _check(self, O: Tensor) -> None:
-        M = O.to(torch.float64)
-        gram = M @ M.mT if self.out_features <= self.in_features else M.mT @ M
-        eye = torch.eye(gram.shape[-1], dtype=torch.float64, device=O.device)
-        defect = float((gram - eye).abs().max())
-        allowed = 10 * self.larger * torch.finfo(O.dtype).eps
-        if not defect <= allowed:
-            _checks.fail(
-                "filter",
-                f"a semi-orthogonal matrix (largest entry of |O Oᵀ − I| at most {allowed:.1e})",
-                f"a matrix with defect {defect:.3e}",
-                "orthogonalise it first, e.g. with torch.linalg.qr",
-            )

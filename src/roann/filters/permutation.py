@@ -6,11 +6,13 @@ A rectangular one is a corner of a square permutation of max(out, in) coordinate
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import final
 
 import torch
 from torch import Tensor
 
+from roann import _checks
 from roann.filters.base import Filter, _Source
 from roann.kernels.linear import Gather, Linear
 
@@ -25,6 +27,31 @@ class _Order(Filter):
     def _both(self, index: Tensor) -> dict[str, Tensor]:
         index = index.expand(*self._lead(), self.larger).contiguous()
         return {"index": index, "inverse": index.argsort(-1)}
+
+    def _check(self, buffers: Mapping[str, Tensor]) -> None:
+        index, inverse = buffers["index"], buffers["inverse"]
+        permutation("index", index)
+        permutation("inverse", inverse)
+        if not torch.equal(index.gather(-1, inverse), index.sort(-1).values):
+            _checks.fail("inverse", "the inverse of index", "another permutation")
+
+
+class _Fixed(_Order):
+    """Abstract: nothing is drawn, so there is one right order."""
+
+    def _check(self, buffers: Mapping[str, Tensor]) -> None:
+        for key, right in self._draw(_Source(None, None)).items():
+            if not torch.equal(buffers[key], right):
+                _checks.fail(key, f"that of {type(self).__name__}({self.extra_repr()})", "another")
+
+
+def permutation(argument: str, index: Tensor) -> None:
+    """Refuse an index (…, N) that does not hold each of 0 … N − 1 once."""
+    n = index.shape[-1]
+    order = torch.arange(n, device=index.device).expand_as(index)
+    if not torch.equal(index.sort(-1).values, order):
+        low, high = index.min().item(), index.max().item()
+        _checks.fail(argument, f"each of 0 to {n - 1} once", f"numbers from {low} to {high}")
 
 
 @final
@@ -53,7 +80,7 @@ class Permutation(_Order):
 
 
 @final
-class Identity(_Order):
+class Identity(_Fixed):
     r"""The (semi-)identity: eyeRNN, FastRNN with fixed weights, the leaky integrator.
 
     .. math:: O x = x
@@ -76,7 +103,7 @@ class Identity(_Order):
 
 
 @final
-class Cycle(_Order):
+class Cycle(_Fixed):
     r"""The cyclic shift by one coordinate, whose eigenvalues are the N-th roots of unity.
 
     .. math:: (O x)_i = x_{i-1 \bmod N}

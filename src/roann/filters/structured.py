@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -10,7 +11,8 @@ import torch
 from torch import Tensor
 
 from roann import _checks
-from roann.filters.base import Filter, _Source
+from roann.filters.base import Filter, _Source, rounding
+from roann.filters.permutation import permutation
 from roann.kernels.linear import Linear, Rotation
 
 
@@ -50,6 +52,16 @@ class Rotations(Filter):
         partner = torch.cat([second, first, rest], -1).gather(-1, order.argsort(-1))
         angle = torch.cat([theta, -theta, still], -1).gather(-1, order.argsort(-1))
         return {"angle": angle, "partner": partner}
+
+    def _check(self, buffers: Mapping[str, Tensor]) -> None:
+        angle, partner = buffers["angle"], buffers["partner"]
+        permutation("partner", partner)
+        if not torch.equal(partner.gather(-1, partner), partner.sort(-1).values):
+            _checks.fail("partner", "pairs: the partner of a partner is oneself", "longer cycles")
+        if not bool(angle.to(self.angle.dtype).isfinite().all()):  # as it will be kept
+            _checks.fail("angle", "finite numbers", "NaN or infinity")
+        if not torch.equal(angle.gather(-1, partner), -angle):
+            _checks.fail("angle", "opposite angles of partners, and 0 of one without", "others")
 
     def _core(self) -> Linear:
         return self.turned(torch.ones((), dtype=self.angle.dtype, device=self.angle.device))
@@ -137,13 +149,18 @@ class Householder(Filter):
         v = source.normal(*self._lead(), self._reflections, self.larger)
         return {"vectors": v / torch.linalg.vector_norm(v, dim=-1, keepdim=True)}
 
+    def _check(self, buffers: Mapping[str, Tensor]) -> None:
+        v = buffers["vectors"]
+        defect = float((v.to(torch.float64).square().sum(-1) - 1).abs().max())
+        if not defect <= rounding(v.dtype, self.larger):
+            _checks.fail("vectors", "unit vectors", f"a squared length {defect:.3e} away from 1")
+
     def _core(self) -> Linear:
         return _Reflections(self._held("vectors"))
 
     def _sharpen(self, value: Tensor) -> Tensor:
         norms = torch.linalg.vector_norm(value, dim=-1, keepdim=True)
-        # Vectors that never had length 1, put there by load_state_dict, are left alone.
-        near = (norms - 1).abs() <= 10 * self.larger * torch.finfo(torch.float32).eps
+        near = (norms - 1).abs() <= 0.1  # vectors that someone gave another length are left alone
         return torch.where(near, value / norms, value)
 
     def settings(self) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 import torch
@@ -133,7 +133,7 @@ class Mixed(nn.Module):
 
     def _load_from_state_dict(
         self,
-        state_dict: dict[str, Any],
+        state_dict: Mapping[str, Any],
         prefix: str,
         local_metadata: dict[str, Any],
         strict: bool,
@@ -141,6 +141,11 @@ class Mixed(nn.Module):
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
+        """As torch's; settings are compared, and an α outside [0, 1] changes nothing."""
+        alpha = state_dict.get(prefix + "_alpha")
+        if isinstance(alpha, Tensor) and not _is_alpha(alpha):
+            error_msgs.append(f"{prefix}_alpha: expected floats in [0, 1], got others")
+            state_dict = {**state_dict, prefix + "_alpha": self._alpha}
         super()._load_from_state_dict(
             state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
         )
@@ -264,6 +269,13 @@ def _decoded(state: object) -> object:
         return json.loads(bytes(state.flatten().tolist()))
     except (ValueError, RecursionError):
         return state
+
+
+def _is_alpha(alpha: Tensor) -> bool:
+    """Whether these can be α, as far as they are known."""
+    if alpha.is_meta:
+        return True
+    return alpha.is_floating_point() and bool(((alpha >= 0) & (alpha <= 1)).all())
 
 
 def _sentence(key: str, expected: str, got: str) -> str:

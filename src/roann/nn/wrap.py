@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from roann import _checks
 from roann.filters import Filter, make
 from roann.nn.mixing import Mixed
+from roann.nn.module import spec
 
 # What torch's layers call the width they take and the width they give.
 WIDTHS = (("in_features", "out_features"), ("in_channels", "out_channels"))
@@ -153,6 +154,11 @@ class Roa(Mixed):
             _checks.fail("x", f"{n} features along dim={self.dim}", got, error=RuntimeError)
         turned: Tensor = self.filter.apply(x.movedim(self.dim, -1)).movedim(-1, self.dim)
         return turned
+
+    def settings(self) -> dict[str, Any]:
+        """What its `state_dict` does not hold, as JSON can hold it."""
+        own = {"filter": spec(self.filter), "dim": self.dim, "state": self.state}
+        return self._alpha_settings() | own
 
     def extra_repr(self) -> str:
         """α, and along which dimension."""
