@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN     = $(VENV)/bin
 STAMP   = $(VENV)/.installed
 
-.PHONY: demo test proofs results check docs clean
+.PHONY: demo test proofs soak results check docs clean
 
 demo: $(STAMP)          ## why the project exists, in about a minute
 	$(BIN)/roann demo
@@ -14,6 +14,12 @@ test: $(STAMP)          ## the tests
 
 proofs: $(STAMP)        ## the long proofs
 	$(BIN)/python -m pytest -m slow
+
+KILLS ?= 1000
+SOAK   = $(if $(filter 1000,$(KILLS)),results/soak/soak.json,build/soak-$(KILLS).json)
+
+soak: $(STAMP)          ## kill -9 at random moments, faults between, bitwise compared; KILLS=20 for a short one
+	OMP_NUM_THREADS=1 $(BIN)/python tests/soak/soak.py --kills $(KILLS) --out $(SOAK)
 
 results: $(STAMP)       ## results/ from nothing, in days; stopped, the same command goes on
 	-$(BIN)/roann data mnist  # without it, what needs it is left out and said

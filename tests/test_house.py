@@ -42,6 +42,7 @@ ALLOWED = {
 LAB = [
     "limits",
     "streams",
+    "files",
     "progress",
     "records",
     "checkpoint",
@@ -54,12 +55,15 @@ LAB = [
     "probe",
     "black_box",
     "train",
+    "stop",
+    "run_context",
     "run",
     "sweep",
     "report",
     "demo",
     "reproduce",
     "cli",
+    "__main__",
 ]
 
 

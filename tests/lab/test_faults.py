@@ -16,7 +16,7 @@ from roann.lab import checkpoint
 from roann.lab.checkpoint import BusyError
 from roann.lab.cli import main
 from roann.lab.progress import Progress
-from roann.lab.run import CHECKPOINTS, METRICS, RESULT, Stop, execute, result_of
+from roann.lab.run import CHECKPOINTS, METRICS, RESULT, Stop, UnfinishedRun, execute, result_of
 
 LONG = {"length": 100_000, "checkpoint_every": 20, "eval_every": 100_000}
 
@@ -79,7 +79,7 @@ def test_a_disk_that_stays_full_is_said_and_costs_only_the_end(tmp_path, small_d
             if step == 10:
                 fill(small_disk / "filler")
 
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(UnfinishedRun, match="No space left"):
         execute(folder, Stop(), Filling)
     assert not (folder / RESULT).exists()
     assert main(["resume", str(folder)]) == 75
