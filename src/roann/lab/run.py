@@ -171,11 +171,11 @@ def _conduct(
     environment = set_up(plan.threads, plan.seed)
     task, model = build(experiment)
     optimizer = make_optimizer(model, plan)
-    state, offset = _restore(folder, model, optimizer, chosen)
+    last = plan.length * unit_steps(plan, task)
+    state, offset = _restore(folder, model, optimizer, chosen, last)
     moved = _note_environment(folder, environment)
     records.set_damaged_aside(folder / METRICS, offset)
     lines = records.Records(folder / METRICS, offset)
-    last = plan.length * unit_steps(plan, task)
     progress = watch(folder.name, last, task.primary, task.trivial[task.primary])
     digest = _file_digest(folder)
     context = RunContext(folder, plan, digest, model, optimizer, lines, stop, progress)
@@ -238,9 +238,9 @@ def _train(
         event = {"event": "diverged", "cause": str(error)}
         context.records.write("event", state.step, epochs, state.seconds, event)
         return "diverged", str(error)
-    if state.good_evals >= plan.stop_evals:
+    if plan.stop_score is not None and state.good_evals >= plan.stop_evals:
         return "finished", f"{task.primary} reached {plan.stop_score:g}"
-    if state.step < plan.length * unit_steps(plan, task):
+    if plan.max_seconds is not None and state.step < plan.length * unit_steps(plan, task):
         return "finished", f"trained for {plan.max_seconds:g} seconds"
     return "finished", "trained to its length"
 
@@ -250,6 +250,7 @@ def _restore(
     model: Model,
     optimizer: torch.optim.Optimizer,
     chosen: checkpoint.Checkpoint | None,
+    last: int,
 ) -> tuple[State, int]:
     """Put the chosen or newest checkpoint back; returns its state and its place in the records."""
     places = folder / CHECKPOINTS
@@ -263,6 +264,8 @@ def _restore(
     while (found := chosen or checkpoint.newest(places)) is not None:
         try:
             state, offset, digest = _state_of(found)
+            if state.step > last:
+                raise ValueError(f"it is of step {state.step}, but the run ends at {last}")
             if offset > written:
                 raise ValueError(f"{METRICS} has {written} bytes, {offset} when it was made")
         except (TypeError, ValueError) as error:

@@ -14,7 +14,6 @@ import os
 import signal
 import sys
 import time
-import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from multiprocessing import forkserver
@@ -24,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from roann.lab.checkpoint import BusyError
-from roann.lab.config import ConfigError, Experiment, parse
+from roann.lab.config import ConfigError, Experiment, parse, read_toml
 from roann.lab.files import RunFileError, parse_object
 from roann.lab.progress import log_to_file, printable
 from roann.lab.run import (
@@ -81,8 +80,8 @@ def _values(text: str) -> list[Any]:
     values = []
     for part in parts:
         try:
-            values.append(tomllib.loads(f"value = {part}")["value"])
-        except (ValueError, RecursionError):
+            values.append(read_toml(f"value = {part}")["value"])
+        except ConfigError:
             values.append(part.strip())
     return values[0] if len(parts) == 1 and isinstance(values[0], list) else values
 

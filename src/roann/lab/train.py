@@ -99,7 +99,7 @@ def train(
         if state.measured < state.step:
             _measure(task, model, plan, state, desk, probe, unit, over)
         state.seconds = now() - start
-        if over or state.good_evals >= plan.stop_evals:
+        if over or (plan.stop_score is not None and state.good_evals >= plan.stop_evals):
             return
         desk.pause(state)
 
