@@ -1,5 +1,6 @@
 """One round of the long proof: a run or a sweep that is killed again and again, then compared."""
 
+import functools
 import random
 import subprocess
 import sys
@@ -187,11 +188,12 @@ def experiment_file(place: Path, task: str) -> Path:
     return file
 
 
-def cells(file: Path, root: Path) -> list[Path]:
-    """The run directories of a sweep over `SEEDS`."""
-    words = [ROANN, "sweep", str(file), "--seeds", *SEEDS, "--root", str(root), "--dry-run"]
+@functools.cache
+def names(file: Path) -> tuple[str, ...]:
+    """The names of the runs of a sweep over `SEEDS`."""
+    words = [ROANN, "sweep", str(file), "--seeds", *SEEDS, "--dry-run"]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
-    return [Path(line) for line in done.stdout.split()]
+    return tuple(Path(line).name for line in done.stdout.split())
 
 
 def sweep_words(file: Path, root: Path) -> list[str]:

@@ -4,12 +4,13 @@
 
 Between the kills bits are flipped and the disk is filled up. At the end of each round the weights
 are bitwise those of a run that nobody disturbed, or the proof has failed (exit code 1). Stopped,
-the same command goes on: the counts so far are in the record.
+it lets the rounds under way end, and the same command goes on: the counts are in the record.
 """
 
 import argparse
 import json
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -29,7 +30,10 @@ from roann.lab.checkpoint import replace_file
 from roann.lab.run import set_up
 
 WORKERS = 2
-ORDER = ("adding", "sweep", "copying", "sweep", "double-moon", "sweep", "psmnist", "smnist")
+ORDER = (
+    "adding", "sweep", "copying", "sweep", "double-moon", "sweep", "psmnist", "sweep", "smnist",
+    "sweep",
+)  # fmt: skip
 
 
 class Soak:
@@ -53,7 +57,12 @@ class Soak:
         self._since = time.monotonic()
         self._lock = threading.Lock()
         self.failures: list[str] = []
+        self.stopped = False
         self.tasks = [t for t in rounds.PLANS if t in tiny_runs.available()]
+
+    def stop(self, number: int, frame: object) -> None:
+        """Let the rounds under way end, and begin no other."""
+        self.stopped = True
 
     def run(self) -> bool:
         """Play; returns whether nothing failed."""
@@ -76,7 +85,7 @@ class Soak:
             subprocess.run(words, check=True, capture_output=True)
 
     def _work(self, worker: int) -> None:
-        while self.counts["kills"] < self.kills and not self.failures:
+        while self.counts["kills"] < self.kills and not self.failures and not self.stopped:
             with self._lock:
                 turn, self._turn = self._turn, self._turn + 1
             try:
@@ -97,11 +106,11 @@ class Soak:
         order = [task for task in ORDER if task in (*self.tasks, "sweep")]
         task, full = order[turn % len(order)], place if mounted else None
         if task == "sweep":
-            task = rounds.SWEPT[turn % len(rounds.SWEPT)]
+            task = rounds.SWEPT[turn // 2 % len(rounds.SWEPT)]
             file = rounds.experiment_file(self.scratch, task)
             words, name = rounds.sweep_words(file, place), "sweep"
-            folders = rounds.cells(file, place)
-            wholes = rounds.cells(file, self.scratch / f"sweep-{task}")
+            folders = [place / cell for cell in rounds.names(file)]
+            wholes = [self.scratch / f"sweep-{task}" / cell for cell in rounds.names(file)]
         else:
             file, name = rounds.experiment_file(self.scratch, task), task
             words = [rounds.ROANN, "run", str(file), "--out", str(place / "run"), "-q"]
@@ -138,11 +147,13 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     with tempfile.TemporaryDirectory(prefix="soak-") as scratch:
         soak = Soak(options.kills, options.out, Path(scratch))
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, soak.stop)
         passed = soak.run()
     for name, count in sorted(soak.counts.items()):
         print(f"{count:8,} {name}")
     print("every run ended bitwise as if undisturbed" if passed else "\n".join(soak.failures))
-    return 0 if passed else 1
+    return 1 if soak.failures else 75 if soak.stopped else 0
 
 
 if __name__ == "__main__":

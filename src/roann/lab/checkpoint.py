@@ -49,6 +49,7 @@ __all__ = [
     "newest",
     "pack",
     "replace_file",
+    "restore",
     "save",
     "set_aside",
     "sole_writer",
@@ -264,6 +265,17 @@ def pack(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor
         name: t.detach().cpu().clone(memory_format=torch.contiguous_format)
         for name, t in tensors.items()
     }
+
+
+def restore(found: Checkpoint, model: nn.Module, optimizer: torch.optim.Optimizer | None) -> None:
+    """Put a checkpoint back; `CheckpointError` if it does not fit the model."""
+    try:
+        unpack(found.tensors, model, optimizer)
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        why = " ".join(str(error).split())
+        raise CheckpointError(
+            f"{found.path} was made by another version of the program: {why:.300}"
+        ) from None
 
 
 def unpack(

@@ -29,7 +29,8 @@ def check_own(files: Iterable[Path], folders: Iterable[Path]) -> None:
                 found = path.lstat()
             except FileNotFoundError:
                 continue
-            linked = stat.S_ISLNK(found.st_mode) or (kind == "file" and found.st_nlink > 1)
+            hard = stat.S_ISREG(found.st_mode) and found.st_nlink > 1
+            linked = hard or stat.S_ISLNK(found.st_mode)
             if linked or not is_kind(found.st_mode):
                 what = "a link" if linked else f"not a plain {kind}"
                 raise RunFileError(

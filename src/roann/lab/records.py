@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeGuard, get_args
 
 from roann.lab.files import OWN, parse_object, read_plain
 
@@ -165,7 +165,7 @@ def check(record: Mapping[str, Any]) -> None:
         raise ValueError("it has a number that is too large")
 
 
-def is_number(value: object) -> bool:
+def is_number(value: object) -> TypeGuard[int | float]:
     """Whether a value is a finite number, and not true or false."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < math.inf
 

@@ -275,12 +275,7 @@ def _restore(
             continue
         if digest != _file_digest(folder):
             raise ConfigError(f"{found.path} was made with another {CONFIG} than {folder} has now.")
-        try:
-            checkpoint.unpack(found.tensors, model, optimizer)
-        except (KeyError, TypeError, ValueError, RuntimeError) as error:
-            raise checkpoint.CheckpointError(
-                f"{found.path} was made by another version of the program: {error}"
-            ) from None
+        checkpoint.restore(found, model, optimizer)
         _log.info("%s: resumed at step %d.", folder.name, found.step)
         return _with_best(folder, state), offset
     return State(), 0
