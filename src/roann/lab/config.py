@@ -169,9 +169,11 @@ def read_text(text: str) -> Tables:
     return tables
 
 
-# tomllib takes a time that grows with the square of the parts of a dotted key.
-_PART = r"""(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')"""
-_LONG_KEY = re.compile(rf"{_PART}(?>[ \t]*\.[ \t]*{_PART}){{{MAX_PARTS}}}")
+# tomllib takes a time that grows with the square of the parts of a dotted key. The pattern
+# itself takes no longer than the text: it starts where a part starts, and never goes back.
+_PART = r"""(?:[A-Za-z0-9_-]++|"[^"\n]*+"|'[^'\n]*+')"""
+_DOT = r"[ \t]*+\.[ \t]*+"
+_LONG_KEY = re.compile(rf"""(?<![A-Za-z0-9_"'.-]){_PART}(?:{_DOT}{_PART}){{{MAX_PARTS}}}+""")
 
 
 def read_toml(text: str) -> dict[str, Any]:
@@ -188,14 +190,17 @@ def read_toml(text: str) -> dict[str, Any]:
     return values
 
 
-def _check_integers(value: object) -> None:
+def _check_integers(value: object, where: str = "") -> None:
     """Refuse integers of more than 64 bits: those of thousands of digits cannot even be shown."""
-    if isinstance(value, int) and abs(value) >= 2**63:
-        raise ConfigError("an integer must be of at most 64 bits.")
-    for item in (
-        value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    ):
-        _check_integers(item)
+    if isinstance(value, dict):
+        for key, item in value.items():
+            name = f"{where} {key:.60}" if where else f"[{key:.60}]"
+            _check_integers(item, name)
+    elif isinstance(value, list):
+        for item in value:
+            _check_integers(item, where)
+    elif isinstance(value, int) and abs(value) >= 2**63:
+        raise ConfigError(f"{where} must be an integer of at most 64 bits.")
 
 
 def parse(tables: Mapping[str, Mapping[str, Any]]) -> Experiment:
