@@ -6,10 +6,10 @@ import subprocess
 import faults
 import pytest
 import rounds
-import soak
 import tiny_runs
 from tiny_runs import ran
 
+import soak
 from roann.lab import checkpoint
 from roann.lab.run import BEST, CHECKPOINTS
 
