@@ -104,15 +104,16 @@ def test_a_disk_that_stays_full_is_said_and_costs_only_the_end(tmp_path, small_d
 def test_a_run_has_ended_when_its_last_checkpoint_is_on_disk(tmp_path, small_disk, capsys):
     """The disk is full from step 59 of 60 on, with room for a result but not for a checkpoint."""
     plan = {"length": 60, "checkpoint_every": 5, "eval_every": 7, "log_every": 1000}
-    whole = ran(tmp_path / "whole", "adding", **plan)
-    folder = made(small_disk / "run", "adding", **plan)
-    (small_disk / "room").write_bytes(b"0" * 4096)
+    model = {"name": "lstm", "hidden_size": 24}  # 34 kB a checkpoint
+    whole = ran(tmp_path / "whole", "adding", model, **plan)
+    folder = made(small_disk / "run", "adding", model, **plan)
+    (small_disk / "room").write_bytes(b"0" * 16_384)
 
     class Filling(Progress):
         def step(self, step: int, loss: float) -> None:
             if step == 59:
                 fill(small_disk / "filler")
-                (small_disk / "room").unlink()  # one page: enough for result.json
+                (small_disk / "room").unlink()
 
     with pytest.raises(UnfinishedRun, match=r"the run has not ended: the last checkpoint could"):
         execute(folder, Stop(), Filling)
