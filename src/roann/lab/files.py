@@ -56,14 +56,16 @@ def parse_object(data: bytes) -> dict[str, Any]:
     try:
         value = json.loads(data, parse_constant=_no_constant)
     except RecursionError:
-        raise ValueError("nested too deeply") from None
+        raise ValueError("not JSON (nested too deeply)") from None
+    except ValueError as error:
+        raise ValueError(f"not JSON ({error})") from None
     if not isinstance(value, dict):
         raise ValueError(f"must hold a JSON object, got a {type(value).__name__}")
     return value
 
 
 def _no_constant(word: str) -> None:
-    raise ValueError(f"{word} is not JSON")
+    raise ValueError(f"{word} is no number")
 
 
 def read_object(path: Path) -> dict[str, Any]:

@@ -126,7 +126,7 @@ def _records(path: Path) -> list[dict[str, Any]]:
     try:
         lines = records.read(path)
     except ValueError as error:
-        raise ReportError(f"{path}: a line is not JSON ({error}).") from None
+        raise ReportError(f"{path}: a line is damaged: {error}.") from None
     for number, line in enumerate(lines, 1):
         try:
             check_record(line)
@@ -143,7 +143,7 @@ def _json(path: Path) -> dict[str, Any]:
     try:
         return files.read_object(path)
     except ValueError as error:
-        raise ReportError(f"{path}: not JSON ({error}).") from None
+        raise ReportError(f"{path}: {error}.") from None
 
 
 def _result(path: Path) -> dict[str, Any]:
