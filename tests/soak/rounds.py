@@ -18,7 +18,7 @@ import tiny_runs
 
 from roann.lab import checkpoint
 from roann.lab.config import to_toml
-from roann.lab.run import BEST, CHECKPOINTS, METRICS
+from roann.lab.run import BEST, CHECKPOINTS, METRICS, RESULT
 
 ROANN = str(Path(sys.executable).with_name("roann"))
 PATIENCE = 300.0  # seconds for one process
@@ -147,8 +147,10 @@ class Round:
             self.counts[f"kills of roann run {when}"] += 1
 
     def _flip(self) -> None:
-        if self.rng.random() < 0.3:
-            where = faults.flip_somewhere(self.rng.choice(self.folders), self.rng)
+        """Damage a run that has not ended: a sweep does not look at those that have."""
+        folders = [folder for folder in self.folders if not (folder / RESULT).exists()]
+        if folders and self.rng.random() < 0.3:
+            where = faults.flip_somewhere(self.rng.choice(folders), self.rng)
             self.flipped |= where == METRICS
             if where is not None:
                 self.counts[f"flipped bits in {where}"] += 1
