@@ -5,7 +5,7 @@ BIN     = $(VENV)/bin
 STAMP   = $(VENV)/.installed
 PIP     = $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: demo test proofs reproduce results bench check docs lock clean
+.PHONY: demo test proofs soak reproduce results bench check docs lock clean
 
 demo: $(STAMP)          ## why the project exists, in about a minute
 	$(BIN)/roann demo
@@ -15,6 +15,12 @@ test: $(STAMP)          ## the tests
 
 proofs: $(STAMP)        ## the long proofs
 	$(BIN)/python -m pytest -m slow
+
+KILLS ?= 1000
+SOAK   = $(if $(filter 1000,$(KILLS)),results/soak/soak.json,build/soak-$(KILLS).json)
+
+soak: $(STAMP)          ## kill -9 at random moments, faults between, bitwise compared; KILLS=20 for a short one
+	OMP_NUM_THREADS=1 $(BIN)/python tests/soak/soak.py --kills $(KILLS) --out $(SOAK)
 
 reproduce: $(STAMP)     ## a quick look at the paper's figures: minutes
 	-$(BIN)/roann data mnist  # without it, what needs it is left out and said

@@ -34,6 +34,7 @@ ALLOWED = {
 LAB = [
     "limits",
     "streams",
+    "files",
     "progress",
     "records",
     "checkpoint",
@@ -46,11 +47,14 @@ LAB = [
     "probe",
     "black_box",
     "train",
+    "stop",
+    "run_context",
     "run",
     "sweep",
     "report",
     "demo",
     "cli",
+    "__main__",
 ]
 
 

@@ -199,3 +199,68 @@ def test_well_formed_nonsense_is_refused_in_words_and_nothing_is_imported(tables
 @given(st.integers(0, len(GOOD) - 1), st.characters(codec="utf-8"))
 def test_one_wrong_character_is_never_a_crash(place, character):
     only_config_errors(GOOD[:place] + character + GOOD[place + 1 :])
+
+
+HUGE = "0x" + "f" * 5000  # more digits than Python shows
+LONG = ".".join("a" * 20_000)  # 40 kB: tomllib alone takes 18 s
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"[train]\nseed = {HUGE}",
+        f"[train]\nprobe_at = [0, {HUGE}]",
+        f"task = {HUGE}",
+        f"[sweep]\n'train.seed' = [{HUGE}]",
+        f"[sweep]\n'train.seed' = {HUGE}",
+        f"[sweep]\ntrain = {{seed = [[{HUGE}]]}}",
+        "[train]\nseed = 9223372036854775808",
+    ],
+)
+def test_an_integer_too_large_to_show_is_refused_in_words(text):
+    with pytest.raises(ConfigError, match=r"\] ?.* must be an integer of at most 64 bits"):
+        read_text(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{LONG} = 1",
+        f"[{LONG}]",
+        f"[[{LONG}]]",
+        f"[train]\n{LONG.replace('.', ' . ')} = 1",
+        "[train]\n" + ".".join(['"a"'] * 10_000) + " = 1",
+        "[train]\nx = {" + LONG + " = 1}",
+    ],
+    ids=["key", "table", "array", "spaces", "quotes", "inline"],
+)
+def test_a_long_dotted_key_is_refused_at_once(text):
+    with pytest.raises(ConfigError, match="a dotted key has at most 100 parts"):
+        read_text(text)
+
+
+@pytest.mark.parametrize(
+    ("part", "times"),
+    [
+        ("a", 90_000), ("a.", 45_000), (". ", 45_000), ('"', 90_000), ("a .", 30_000),
+        ("'a", 45_000), ("a." * 99 + "=\n", 450), ("a . " * 99 + "=\n", 220), ("[", 90_000),
+        ("{", 90_000), ("x=[", 30_000), (" ", 90_000), ("a ", 45_000), ("'\"", 45_000),
+    ],
+)  # fmt: skip
+@pytest.mark.timeout(30)  # each takes well below a second
+def test_no_file_of_the_largest_size_takes_long(part, times):
+    with suppress(ConfigError):
+        read_text(part * times)
+
+
+def test_numbers_and_file_names_with_dots_are_no_keys():
+    many = ", ".join(f"{k}.5" for k in range(500))
+    found = read_text(f"[task]\ndata_dir = 'a.b/../c.d.e'\n[train]\nx = [{many}]")
+    assert found["task"]["data_dir"] == "a.b/../c.d.e"
+    assert len(found["train"]["x"]) == 500
+
+
+def test_text_that_cannot_be_written_is_refused_in_words():
+    settings = {"name": "psmnist", "data_dir": "/data/\udcff"}
+    with pytest.raises(ConfigError, match=r"\[task\] data_dir must be text in UTF-8"):
+        parse({"task": settings, "model": {"name": "roa-rnn"}})

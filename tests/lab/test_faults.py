@@ -15,8 +15,18 @@ from tiny_runs import assert_same, commanded, has_checkpoint, launched, made, ra
 from roann.lab import checkpoint
 from roann.lab.checkpoint import BusyError
 from roann.lab.cli import main
+from roann.lab.config import to_toml
 from roann.lab.progress import Progress
-from roann.lab.run import CHECKPOINTS, METRICS, RESULT, Stop, execute, result_of
+from roann.lab.run import (
+    BEST,
+    CHECKPOINTS,
+    METRICS,
+    RESULT,
+    Stop,
+    UnfinishedRun,
+    execute,
+    result_of,
+)
 
 LONG = {"length": 100_000, "checkpoint_every": 20, "eval_every": 100_000}
 
@@ -79,7 +89,7 @@ def test_a_disk_that_stays_full_is_said_and_costs_only_the_end(tmp_path, small_d
             if step == 10:
                 fill(small_disk / "filler")
 
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(UnfinishedRun, match="No space left"):
         execute(folder, Stop(), Filling)
     assert not (folder / RESULT).exists()
     assert main(["resume", str(folder)]) == 75
@@ -89,6 +99,66 @@ def test_a_disk_that_stays_full_is_said_and_costs_only_the_end(tmp_path, small_d
     (small_disk / "filler").unlink()
     assert main(["resume", str(folder)]) == 0
     assert_same(whole, folder)
+
+
+def test_a_run_has_ended_when_its_last_checkpoint_is_on_disk(tmp_path, small_disk, capsys):
+    """The disk is full from step 59 of 60 on, with room for a result but not for a checkpoint."""
+    plan = {"length": 60, "checkpoint_every": 5, "eval_every": 7, "log_every": 1000}
+    model = {"name": "lstm", "hidden_size": 24}  # 34 kB a checkpoint
+    whole = ran(tmp_path / "whole", "adding", model, **plan)
+    folder = made(small_disk / "run", "adding", model, **plan)
+    (small_disk / "room").write_bytes(b"0" * 16_384)
+
+    class Filling(Progress):
+        def step(self, step: int, loss: float) -> None:
+            if step == 59:
+                fill(small_disk / "filler")
+                (small_disk / "room").unlink()
+
+    with pytest.raises(UnfinishedRun, match=r"the run has not ended: the last checkpoint could"):
+        execute(folder, Stop(), Filling)
+    assert not (folder / RESULT).exists()
+    assert tiny_runs.world(folder)[0] == 55
+    fill(small_disk / "filler-2")
+    assert main(["resume", str(folder)]) == 75  # as long as it is full
+    message = capsys.readouterr().err.splitlines()[-1]
+    assert "No space left on device" in message
+    assert message.endswith(f"go on with: roann resume {folder}")
+    assert not (folder / RESULT).exists()
+    for name in ("filler", "filler-2"):
+        (small_disk / name).unlink()
+    assert main(["resume", str(folder)]) == 0
+    assert_same(whole, folder)
+
+
+def test_the_best_checkpoint_waits_for_room(tmp_path, small_disk):
+    """It is made at step 7 on a full disk, none later is better, and it is there at the end."""
+    plan = {"length": 30, "eval_every": 7, "checkpoint_every": 5, "schedule": ((7, 1e3),)}
+    whole = ran(tmp_path / "whole", "adding", **plan)
+    assert tiny_runs.world(whole, BEST)[0] == 7
+
+    class Filling(Progress):
+        def step(self, step: int, loss: float) -> None:
+            if step == 6:
+                fill(small_disk / "filler")
+            if step == 20:
+                (small_disk / "filler").unlink()
+
+    folder = made(small_disk / "run", "adding", **plan)
+    execute(folder, Stop(), Filling)
+    assert_same(whole, folder)
+
+
+def test_a_sweep_on_a_full_disk_can_be_started_again(small_disk, tmp_path, capsys):
+    file = tmp_path / "tiny.toml"
+    file.write_text(to_toml(tiny_runs.experiment("adding", length=6).tables()))
+    words = ["sweep", str(file), "--seeds", "0", "1", "--root", str(small_disk / "runs"), "-q"]
+    fill(small_disk / "filler")
+    assert main(words) == 75
+    assert "Traceback" not in capsys.readouterr().err
+    (small_disk / "filler").unlink()
+    assert main(words) == 0
+    assert capsys.readouterr().out.count("finished") == 2
 
 
 @pytest.mark.parametrize("damage", ["flip", "truncate", "delete"])

@@ -48,7 +48,7 @@ def test_an_unfinished_run_and_a_line_cut_short_are_no_error(tmp_path: Path):
     ("file", "content", "words"),
     [
         ("metrics.jsonl", "{}\n", r"metrics\.jsonl: line 1 is not a record with a kind"),
-        ("metrics.jsonl", "nonsense\n", r"metrics\.jsonl: a line is not JSON"),
+        ("metrics.jsonl", "nonsense\n", r"metrics\.jsonl: a line is damaged: not JSON"),
         ("result.json", "[]", r"result\.json: must hold a JSON object, got a list"),
         ("result.json", "{", r"result\.json: not JSON"),
         ("env.json", "{", r"env\.json: not JSON"),

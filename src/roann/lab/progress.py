@@ -11,8 +11,11 @@ import sys
 import time
 import unicodedata
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from roann.lab.files import OWN
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -38,11 +41,29 @@ class _Plain(logging.Formatter):
         return printable(super().format(record))
 
 
-class LogFile(logging.FileHandler):
-    """A log that a full disk costs a line, never the run."""
+class LogFile(logging.Handler):
+    """A log that a full disk costs a line, never the run; a link in its place is not followed.
 
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: D102
-        return
+    Args:
+        path: the file, made if absent.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | OWN, 0o644)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Append a line, if the disk takes it."""
+        with suppress(OSError):
+            os.write(self._file, f"{self.format(record)}\n".encode(errors="backslashreplace"))
+
+    def close(self) -> None:
+        """Close the file."""
+        with self.lock or nullcontext():
+            if self._file >= 0:
+                os.close(self._file)
+                self._file = -1
+        super().close()
 
 
 @contextmanager
@@ -64,7 +85,7 @@ def logging_to_stderr(level: int) -> Iterator[None]:
         logger.propagate = before[1]
 
 
-def log_to_file(path: os.PathLike[str]) -> logging.Handler:
+def log_to_file(path: Path) -> logging.Handler:
     """Send the package's log to a file too; remove the handler to end it."""
     handler = LogFile(path)
     handler.setFormatter(_Plain("%(asctime)s %(levelname)s %(message)s"))

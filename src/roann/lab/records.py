@@ -9,9 +9,13 @@ import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard, get_args
+
+from roann.lab.files import OWN, parse_object, read_plain
 
 Kind = Literal["train", "eval", "probe", "leap", "event"]
+KINDS = get_args(Kind)
+DAMAGED = "metrics.damaged.jsonl"
 FLUSH_SECONDS = 1.0
 _log = logging.getLogger(__name__)
 
@@ -34,7 +38,7 @@ class Records:
         self.offset = offset
         self._pending = bytearray()
         self._flushed = time.monotonic()
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._file = _own(path, os.O_CREAT)
         os.ftruncate(self._file, offset)
 
     def write(
@@ -79,19 +83,102 @@ class Records:
 
 
 def read(path: Path, strict: bool = True) -> list[dict[str, Any]]:
-    """Every whole record of a file; a last line cut short by a crash is left out.
+    """Every whole JSON object of a file; a last line cut short by a crash is left out.
 
-    A damaged line is a ValueError, or, if not `strict`, left out with a warning.
+    A damaged line is a ValueError, or, if not `strict`, left out with a warning. Blank lines are
+    those that `set_damaged_aside` has taken out.
     """
     found = []
     for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], 1):
+        if not line.strip(b" "):
+            continue
         try:
-            found.append(json.loads(line))
+            found.append(parse_object(line))
         except ValueError as error:
             if strict:
                 raise
             _log.warning("%s: line %d is damaged and left out (%s).", path.name, number, error)
     return found
+
+
+def set_damaged_aside(path: Path, size: int) -> int:
+    """Move every line that is not a record to `DAMAGED` beside the file; returns how many.
+
+    In the file their place is blanked: the offsets that checkpoints hold stay right.
+
+    Args:
+        path: the file.
+        size: how much of it to look at; the rest will be cut off.
+    """
+    lines = read_plain(path)[:size].split(b"\n") if size else []
+    damaged, at = {}, 0
+    for number, line in enumerate(lines, 1):
+        if why := _damage(line, whole=number < len(lines)):
+            _log.warning(
+                "%s: line %d is damaged (%s); it is moved to %s.", path, number, why, DAMAGED
+            )
+            damaged[at] = line
+        at += len(line) + 1
+    if not damaged:
+        return 0
+    with open(_own(path.with_name(DAMAGED), os.O_CREAT | os.O_APPEND), "ab") as aside:
+        aside.write(b"".join(line + b"\n" for line in damaged.values()))
+        aside.flush()
+        os.fsync(aside.fileno())
+    with open(_own(path), "r+b") as file:
+        for start, line in damaged.items():
+            end = b"\n" if start + len(line) == size else b""  # the line feed itself was damaged
+            os.pwrite(file.fileno(), b" " * (len(line) - len(end)) + end, start)
+        os.fsync(file.fileno())
+    return len(damaged)
+
+
+def _own(path: Path, flags: int = 0) -> int:
+    return os.open(path, os.O_RDWR | flags | OWN, 0o644)
+
+
+def _damage(line: bytes, whole: bool) -> str:
+    """Why a line is not a record; nothing if it is one, or blank."""
+    if not line.strip(b" "):
+        return ""
+    try:
+        check(parse_object(line))
+    except ValueError as error:
+        return str(error)
+    return "" if whole else "it does not end"
+
+
+def check(record: Mapping[str, Any]) -> None:
+    """Raise a ValueError unless this is a record as `Records.write` makes them."""
+    if record.get("kind") not in KINDS:
+        raise ValueError(f"it has no kind of {', '.join(KINDS)}")
+    step, epoch, seconds = (record.get(key) for key in ("step", "epoch", "seconds"))
+    if not isinstance(step, int) or isinstance(step, bool) or step < 0:
+        raise ValueError("it has no step")
+    if "epoch" not in record or not (epoch is None or is_number(epoch)) or not is_number(seconds):
+        raise ValueError("it has no epoch or no seconds")
+    if record["kind"] == "eval" and not isinstance(record.get("set"), str):
+        raise ValueError("it is an evaluation without a set")
+    if record["kind"] == "event" and not isinstance(record.get("event"), str):
+        raise ValueError("it is an event without a name")
+    if not _within(record):
+        raise ValueError("it has a number that is too large")
+
+
+def is_number(value: object) -> TypeGuard[int | float]:
+    """Whether a value is a finite number, and not true or false."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < math.inf
+
+
+def _within(value: Any) -> bool:
+    """Whether all numbers are finite and all integers have at most 64 bits."""
+    if isinstance(value, dict):
+        return all(map(_within, value.values()))
+    if isinstance(value, list):
+        return all(map(_within, value))
+    if isinstance(value, int):
+        return abs(value) < 2**63
+    return not isinstance(value, float) or math.isfinite(value)
 
 
 def summary(
@@ -114,7 +201,9 @@ def summary(
         return {"final": {}, "best": {}, "selected": {}}
 
     def best(name: str) -> dict[str, dict[str, Any]]:
-        scored = [sets for sets in evaluations.values() if sets[name].get(primary) is not None]
+        scored = [
+            sets for sets in evaluations.values() if is_number(sets.get(name, {}).get(primary))
+        ]
         return min(scored, key=lambda sets: sign * sets[name][primary], default={name: {}})
 
     final = evaluations[max(evaluations)]

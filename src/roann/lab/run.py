@@ -1,8 +1,9 @@
 """The conductor: the only place where a task and a model meet, and the keeper of a run directory.
 
 A run directory describes itself: `config.toml` (resolved), `metrics.jsonl`, `checkpoints/`,
-`best/` (the checkpoint of the best evaluation), `env.json`, `result.json` (only once the run has
-ended) and `run.log`.
+`best/` (the checkpoint of the best evaluation, with a copy), `env.json`, `result.json` (only once
+the run has ended, which is when its last checkpoint is on disk) and `run.log`. Lines of
+`metrics.jsonl` that were damaged on disk are moved to `metrics.damaged.jsonl`.
 """
 
 from __future__ import annotations
@@ -12,139 +13,50 @@ import json
 import logging
 import os
 import platform
-import signal
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from contextlib import suppress
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
 
 from roann import __version__
 from roann.kernels import native
-from roann.lab import checkpoint, records
+from roann.lab import checkpoint, files, records
 from roann.lab.config import ConfigError, Experiment, Train, parse, read_tables, to_toml
 from roann.lab.models import Model, build_model
 from roann.lab.models.base import count_parameters
 from roann.lab.probe import probe
 from roann.lab.progress import Progress, log_to_file
+from roann.lab.run_context import BEST, BEST_COPY, CHECKPOINTS, RunContext, unfinished
+from roann.lab.stop import InterruptedRun, Stop, UnfinishedRun
 from roann.lab.tasks import TASKS, Task
 from roann.lab.train import DivergedError, State, epoch, make_optimizer, train, unit_steps
 
-CONFIG, METRICS, CHECKPOINTS, BEST = "config.toml", "metrics.jsonl", "checkpoints", "best"
-ENVIRONMENT, RESULT, LOG = "env.json", "result.json", "run.log"
+__all__ = [
+    "BEST",
+    "CHECKPOINTS",
+    "CONFIG",
+    "ENVIRONMENT",
+    "LOG",
+    "METRICS",
+    "RESULT",
+    "InterruptedRun",
+    "Stop",
+    "UnfinishedRun",
+    "build",
+    "execute",
+    "is_of",
+    "prepare",
+    "result_of",
+    "set_up",
+]
+
+CONFIG, METRICS, ENVIRONMENT, RESULT, LOG = (
+    "config.toml", "metrics.jsonl", "env.json", "result.json", "run.log",
+)  # fmt: skip
+_FILES = (METRICS, ENVIRONMENT, RESULT, LOG, records.DAMAGED, checkpoint.LOCK)
+_FOLDERS = (CHECKPOINTS, BEST, BEST_COPY)
 _log = logging.getLogger(__name__)
-
-
-class InterruptedRun(Exception):  # noqa: N818 - not an error: the run can be resumed
-    """The run was asked to stop, and did.
-
-    Args:
-        number: of the signal.
-    """
-
-    def __init__(self, number: int) -> None:
-        super().__init__(signal.Signals(number).name)
-        self.number = number
-
-
-class Stop:
-    """Notes SIGINT and SIGTERM; the handlers set a flag only, the loop looks at it.
-
-    Args:
-        orphaned: stop also when this says that whoever wanted the run has died; asked now and then.
-    """
-
-    def __init__(self, orphaned: Callable[[], bool] | None = None) -> None:
-        self.number = 0
-        self._orphaned = orphaned
-        self._ask = 0.0
-
-    def poll(self) -> None:
-        """Raise `InterruptedRun` if the run must stop."""
-        if self._orphaned is not None and time.monotonic() >= self._ask:
-            self._ask = time.monotonic() + 0.5
-            if self._orphaned():
-                self.number = signal.SIGTERM
-        if self.number:
-            raise InterruptedRun(self.number)
-
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        self.number = number
-
-    @contextmanager
-    def listening(self) -> Iterator[None]:
-        """Have the handlers in place."""
-        signals = (signal.SIGINT, signal.SIGTERM)
-        before = {number: signal.signal(number, self._note) for number in signals}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-
-class _Desk:
-    """Where the loop of one run leaves its work; see `roann.lab.train.Desk`."""
-
-    def __init__(
-        self,
-        folder: Path,
-        experiment: Experiment,
-        model: Model,
-        optimizer: torch.optim.Optimizer,
-        lines: records.Records,
-        stop: Stop,
-        progress: Progress,
-    ) -> None:
-        self.folder = folder
-        self.plan = experiment.train
-        self.digest = _file_digest(folder)
-        self.model = model
-        self.optimizer = optimizer
-        self.records = lines
-        self.progress = progress
-        self.poll = stop.poll
-        self._tried = time.monotonic()
-
-    def pause(self, state: State) -> None:
-        self.poll()
-        every = self.plan.checkpoint_every
-        if (every and state.step and state.step % every == 0) or (
-            time.monotonic() - self._tried >= self.plan.checkpoint_seconds
-        ):
-            self.save(state)
-
-    def show(self, state: State, loss: float) -> None:
-        self.progress.step(state.step, loss)
-
-    def show_scores(self, scores: dict[str, dict[str, float]]) -> None:
-        self.progress.scores(scores)
-
-    def save(self, state: State) -> None:
-        """Commit a checkpoint. A full disk costs a warning: the next one is tried in its time."""
-        self._tried = time.monotonic()
-        for name, parameter in self.model.named_parameters():
-            if not bool(torch.isfinite(parameter).all()):
-                raise DivergedError(f"update {state.step} made {name} non-finite")
-        self._commit(CHECKPOINTS, state)
-
-    def keep(self, state: State) -> None:
-        self._commit(BEST, state)
-
-    def _commit(self, place: str, state: State) -> None:
-        try:
-            extra = {"records": self.records.sync(), "config": self.digest}
-            tensors = checkpoint.pack(self.model, self.optimizer)
-            checkpoint.save(self.folder / place, state.step, tensors, asdict(state) | extra)
-        except OSError as error:
-            _log.warning(
-                "step %d: no checkpoint could be written (%s); training goes on, and the next one "
-                "is tried in its time.", state.step, error.strerror,
-            )  # fmt: skip
 
 
 def build(experiment: Experiment) -> tuple[Task, Model]:
@@ -168,7 +80,7 @@ def prepare(folder: Path, experiment: Experiment) -> None:
             raise ConfigError(f"{folder} holds a run of another config; choose another directory.")
         return
     (folder / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
-    checkpoint.replace_file(folder / CONFIG, to_toml(experiment.tables()).encode())
+    files.replace_file(folder / CONFIG, to_toml(experiment.tables()).encode())
 
 
 def is_of(folder: Path, experiment: Experiment) -> bool:
@@ -179,14 +91,32 @@ def is_of(folder: Path, experiment: Experiment) -> bool:
 def result_of(folder: Path) -> dict[str, Any] | None:
     """What the run ended with, or None if it has not ended."""
     try:
-        result: dict[str, Any] = json.loads((folder / RESULT).read_bytes())
+        result = files.read_object(folder / RESULT)
+        _check_result(result)
     except FileNotFoundError:
         return None
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         raise checkpoint.CheckpointError(
             f"{folder / RESULT} is damaged ({error}); delete it, then resume the run."
         ) from None
     return result
+
+
+def _check_result(result: dict[str, Any]) -> None:
+    """Raise a ValueError unless this has what readers of a result ask for."""
+    texts = all(isinstance(result.get(key), str) for key in ("cause", "primary"))
+    numbers = all(records.is_number(result.get(key)) for key in ("steps", "seconds"))
+    tables: list[Any] = [result.get(key) for key in ("trivial", "final", "best", "selected")]
+    if result.get("status") not in ("finished", "diverged") or not (texts and numbers):
+        raise ValueError("it has no status, steps, seconds, cause or primary score")
+    if not all(isinstance(table, dict) for table in tables):
+        raise ValueError("it has no trivial, final, best or selected scores")
+    trivial, *scores = tables
+    if not records.is_number(trivial.get(result["primary"])):
+        raise ValueError("it has no trivial score")
+    sets = [scored for table in scores for scored in table.values()]
+    if not all(isinstance(scored, dict) for scored in sets) or scores[1].keys() - scores[0].keys():
+        raise ValueError("its scores are not those of evaluation sets")
 
 
 def execute(
@@ -203,9 +133,11 @@ def execute(
     """
     if not (folder / CONFIG).is_file():
         raise ConfigError(f"{folder} is not a run directory: it has no {CONFIG}.")
+    files.check_own([folder / name for name in _FILES], [folder / name for name in _FOLDERS])
     with checkpoint.sole_writer(folder):
         chosen = None if step is None else checkpoint.named(folder / CHECKPOINTS, step)
         if (result := result_of(folder)) is not None:
+            _check_ended(folder)
             _log.info("%s: nothing to do, the run has %s.", folder, result["status"])
             return result
         experiment = parse(read_tables(folder / CONFIG))
@@ -215,6 +147,17 @@ def execute(
         finally:
             logging.getLogger("roann").removeHandler(log)
             log.close()
+
+
+def _check_ended(folder: Path) -> None:
+    """Say which checkpoints of a run that has ended are damaged; the best one has a copy."""
+    for path in checkpoint.committed(folder / CHECKPOINTS)[:1]:
+        try:
+            checkpoint.load(path)
+        except checkpoint.CheckpointError as error:
+            _log.warning("%s To make it again, delete %s and resume the run.", error, RESULT)
+    if checkpoint.committed(folder / BEST):
+        checkpoint.mend(folder / BEST, folder / BEST_COPY)
 
 
 def _conduct(
@@ -228,12 +171,14 @@ def _conduct(
     environment = set_up(plan.threads, plan.seed)
     task, model = build(experiment)
     optimizer = make_optimizer(model, plan)
-    state, offset = _restore(folder, model, optimizer, chosen)
-    moved = _note_environment(folder, environment)
-    lines = records.Records(folder / METRICS, offset)
     last = plan.length * unit_steps(plan, task)
+    state, offset = _restore(folder, model, optimizer, chosen, last)
+    moved = _note_environment(folder, environment)
+    records.set_damaged_aside(folder / METRICS, offset)
+    lines = records.Records(folder / METRICS, offset)
     progress = watch(folder.name, last, task.primary, task.trivial[task.primary])
-    desk = _Desk(folder, experiment, model, optimizer, lines, stop, progress)
+    digest = _file_digest(folder)
+    context = RunContext(folder, plan, digest, model, optimizer, lines, stop, progress)
     facts = _facts(experiment, task, model)
     if offset == 0:
         lines.write("event", 0, None, 0.0, {"event": "start"} | facts)
@@ -241,17 +186,28 @@ def _conduct(
         event = {"event": "moved", "to": moved}
         lines.write("event", state.step, epoch(task, state.step), state.seconds, event)
     try:
-        status, cause = _train(task, model, optimizer, state, desk, plan)
-        lines.sync()
+        status, cause = _train(task, model, optimizer, state, context, plan)
+        ending = {"status": status, "steps": state.step, "seconds": round(state.seconds, 3)}
+        ending |= {"cause": cause} | facts
+        try:
+            result = _end(folder, lines, task, ending)
+        except OSError as error:
+            raise unfinished(folder, RESULT, error) from error
     finally:
         progress.close()
         lines.close()
-    measured = records.read(folder / METRICS, strict=False)
-    scores = records.summary(measured, task.primary, task.better)
-    ending = {"status": status, "steps": state.step, "seconds": round(state.seconds, 3)}
-    result = ending | {"cause": cause} | facts | scores
-    checkpoint.replace_file(folder / RESULT, _json(result))
     _log.info("%s: %s after %d steps: %s.", folder.name, status, state.step, cause)
+    return result
+
+
+def _end(
+    folder: Path, lines: records.Records, task: Task, ending: dict[str, Any]
+) -> dict[str, Any]:
+    """Write the last records and the result; an OSError means that the run has not ended."""
+    records.set_damaged_aside(folder / METRICS, lines.sync())
+    measured = records.read(folder / METRICS, strict=False)
+    result = ending | records.summary(measured, task.primary, task.better)
+    files.replace_file(folder / RESULT, _json(result))
     return result
 
 
@@ -260,31 +216,31 @@ def _train(
     model: Model,
     optimizer: torch.optim.Optimizer,
     state: State,
-    desk: _Desk,
+    context: RunContext,
     plan: Train,
 ) -> tuple[str, str]:
     """Train to the end, however it ends; the last checkpoint is of the last good state."""
     try:
-        train(task, model, optimizer, plan, state, desk, lambda: probe(task, model, plan.seed))
-        desk.save(state)
+        train(task, model, optimizer, plan, state, context, lambda: probe(task, model, plan.seed))
+        context.finish(state)
     except InterruptedRun as interruption:
         with suppress(DivergedError):  # the resumed run will notice, and say so
-            desk.save(state)
+            context.save(state)
         _log.warning(
-            "%s at step %d; go on with: roann resume %s", interruption, state.step, desk.folder
+            "%s at step %d; go on with: roann resume %s", interruption, state.step, context.folder
         )
         raise
     except DivergedError as error:
         # The checkpoint first: a resumed run diverges again and writes the event again.
         with suppress(DivergedError):
-            desk.save(state)
+            context.finish(state)
         epochs = epoch(task, state.step)
         event = {"event": "diverged", "cause": str(error)}
-        desk.records.write("event", state.step, epochs, state.seconds, event)
+        context.records.write("event", state.step, epochs, state.seconds, event)
         return "diverged", str(error)
-    if state.good_evals >= plan.stop_evals:
+    if plan.stop_score is not None and state.good_evals >= plan.stop_evals:
         return "finished", f"{task.primary} reached {plan.stop_score:g}"
-    if state.step < plan.length * unit_steps(plan, task):
+    if plan.max_seconds is not None and state.step < plan.length * unit_steps(plan, task):
         return "finished", f"trained for {plan.max_seconds:g} seconds"
     return "finished", "trained to its length"
 
@@ -294,36 +250,59 @@ def _restore(
     model: Model,
     optimizer: torch.optim.Optimizer,
     chosen: checkpoint.Checkpoint | None,
+    last: int,
 ) -> tuple[State, int]:
     """Put the chosen or newest checkpoint back; returns its state and its place in the records."""
     places = folder / CHECKPOINTS
-    checkpoint.clean(places)
-    checkpoint.clean(folder / BEST)
+    for place in _FOLDERS:
+        checkpoint.clean(folder / place)
     if chosen is not None:
         for path in checkpoint.committed(places):
             if checkpoint.step_of(path) > chosen.step:
                 checkpoint.set_aside(path, f"{path.name} is later than the one you named.")
     written = (folder / METRICS).stat().st_size if (folder / METRICS).exists() else 0
     while (found := chosen or checkpoint.newest(places)) is not None:
-        state = dict(found.state)
-        offset, digest = state.pop("records", 0), state.pop("config", "")
+        try:
+            state, offset, digest = _state_of(found)
+            if state.step > last:
+                raise ValueError(f"it is of step {state.step}, but the run ends at {last}")
+            if offset > written:
+                raise ValueError(f"{METRICS} has {written} bytes, {offset} when it was made")
+        except (TypeError, ValueError) as error:
+            if chosen is not None:
+                raise checkpoint.CheckpointError(f"{found.path}: {error}.") from None
+            checkpoint.set_aside(found.path, f"{found.path}: {error}.")
+            continue
         if digest != _file_digest(folder):
             raise ConfigError(f"{found.path} was made with another {CONFIG} than {folder} has now.")
-        if offset <= written:
-            try:
-                checkpoint.unpack(found.tensors, model, optimizer)
-                restored = State(**state)
-            except (KeyError, TypeError, ValueError, RuntimeError) as error:
-                raise checkpoint.CheckpointError(
-                    f"{found.path} was made by another version of the program: {error}"
-                ) from None
-            _log.info("%s: resumed at step %d.", folder.name, found.step)
-            return restored, offset
-        why = f"{found.path}: {METRICS} has {written} bytes, {offset} when it was made."
-        if chosen is not None:
-            raise checkpoint.CheckpointError(why)
-        checkpoint.set_aside(found.path, why)
+        checkpoint.restore(found, model, optimizer)
+        _log.info("%s: resumed at step %d.", folder.name, found.step)
+        return _with_best(folder, state), offset
     return State(), 0
+
+
+def _state_of(found: checkpoint.Checkpoint) -> tuple[State, int, str]:
+    """The state of a checkpoint, its place in the records and the digest of its config."""
+    values = dict(found.state)
+    offset, digest = values.pop("records", None), values.pop("config", None)
+    state = State(**values)
+    state.check()
+    if state.step != found.step:
+        raise ValueError(f"it is named {found.path.name}, but holds step {state.step}")
+    if not isinstance(offset, int) or isinstance(offset, bool) or offset < 0:
+        raise ValueError(f"its records are no number of bytes: {offset!r}")
+    return state, offset, str(digest)
+
+
+def _with_best(folder: Path, state: State) -> State:
+    """See that the checkpoint of the best evaluation is there, if there was one."""
+    if state.best is not None and not checkpoint.mend(folder / BEST, folder / BEST_COPY):
+        _log.warning(
+            "%s: the checkpoint of the best evaluation is lost; the next evaluation is kept in its "
+            "place.", folder.name,
+        )  # fmt: skip
+        state.best = None
+    return state
 
 
 def set_up(threads: int, seed: int) -> dict[str, Any]:
@@ -363,10 +342,12 @@ def _note_environment(folder: Path, environment: dict[str, Any]) -> dict[str, An
     """Write where a run begins; of one that goes on, what is not as it was there."""
     path = folder / ENVIRONMENT
     try:
-        first = json.loads(path.read_bytes())
-    except (FileNotFoundError, ValueError):
+        first = files.read_object(path)
+    except (OSError, ValueError) as error:
+        if not isinstance(error, FileNotFoundError):
+            _log.warning("%s is damaged (%s); it is written again, as of now.", path, error)
         first = environment
-        checkpoint.replace_file(path, _json(environment))
+        files.replace_file(path, _json(environment))
     moved = {key: value for key, value in environment.items() if first.get(key) != value}
     if moved:
         _log.warning(

@@ -8,14 +8,12 @@ that a crash costs one run; the lock of a directory keeps two sweeps from runnin
 from __future__ import annotations
 
 import itertools
-import json
 import logging
 import multiprocessing
 import os
 import signal
 import sys
 import time
-import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from multiprocessing import forkserver
@@ -25,9 +23,19 @@ from pathlib import Path
 from typing import Any
 
 from roann.lab.checkpoint import BusyError
-from roann.lab.config import ConfigError, Experiment, parse
-from roann.lab.progress import log_to_file
-from roann.lab.run import LOG, METRICS, InterruptedRun, Stop, execute, prepare, result_of
+from roann.lab.config import ConfigError, Experiment, parse, read_toml
+from roann.lab.files import RunFileError, parse_object
+from roann.lab.progress import log_to_file, printable
+from roann.lab.run import (
+    LOG,
+    METRICS,
+    InterruptedRun,
+    Stop,
+    UnfinishedRun,
+    execute,
+    prepare,
+    result_of,
+)
 
 ENDED = ("finished", "diverged")
 MAX_CELLS, MAX_JOBS = 10_000, 256
@@ -72,8 +80,8 @@ def _values(text: str) -> list[Any]:
     values = []
     for part in parts:
         try:
-            values.append(tomllib.loads(f"value = {part}")["value"])
-        except (ValueError, RecursionError):
+            values.append(read_toml(f"value = {part}")["value"])
+        except ConfigError:
             values.append(part.strip())
     return values[0] if len(parts) == 1 and isinstance(values[0], list) else values
 
@@ -180,7 +188,8 @@ def last_step(folder: Path) -> int:
         with open(folder / METRICS, "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - 100_000))
             lines = file.read().split(b"\n")
-        return int(json.loads(lines[-2])["step"])
+        step = parse_object(lines[-2]).get("step")
+        return step if isinstance(step, int) else 0
     except (OSError, ValueError, IndexError):
         return 0
 
@@ -197,9 +206,12 @@ def _work(folder: Path) -> None:
             sys.exit(_BUSY)
         except InterruptedRun:
             sys.exit(_INTERRUPTED)
+        except (RunFileError, UnfinishedRun) as error:
+            print(f"roann: {printable(str(error))}", file=sys.stderr)
+            sys.exit(_INTERRUPTED if isinstance(error, UnfinishedRun) else _FAILED)
         except Exception as error:
             log = log_to_file(folder / LOG)
             logging.getLogger("roann").exception("the run failed")
             log.close()
-            print(f"roann: {folder}: {error}", file=sys.stderr)
+            print(f"roann: {folder}: {printable(str(error))}", file=sys.stderr)
             sys.exit(_FAILED)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from roann.lab.black_box import BlackBox
 from roann.lab.config import ConfigError, Train
 from roann.lab.models.base import Model
-from roann.lab.records import Records
+from roann.lab.records import Records, is_number
 from roann.lab.tasks.base import Task, mean_scores
 
 
@@ -40,6 +40,17 @@ class State:
     seconds: float = 0.0
     good_evals: int = 0
     best: float | None = None
+
+    def check(self) -> None:
+        """Raise a ValueError unless the values are of a run, as those of a file may not be."""
+        for name, low in (("step", 0), ("measured", -1), ("good_evals", 0)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < low:
+                raise ValueError(f"its {name} must be a whole number from {low}, not {value!r:.60}")
+        if not is_number(self.seconds) or self.seconds < 0:
+            raise ValueError(f"its seconds must be a number from 0, not {self.seconds!r:.60}")
+        if self.best is not None and not is_number(self.best):
+            raise ValueError(f"its best must be a number or null, not {self.best!r:.60}")
 
 
 class Desk(Protocol):
@@ -88,7 +99,7 @@ def train(
         if state.measured < state.step:
             _measure(task, model, plan, state, desk, probe, unit, over)
         state.seconds = now() - start
-        if over or state.good_evals >= plan.stop_evals:
+        if over or (plan.stop_score is not None and state.good_evals >= plan.stop_evals):
             return
         desk.pause(state)
 

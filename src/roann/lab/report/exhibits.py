@@ -31,6 +31,7 @@ from roann.lab.figures import (
 from roann.lab.models import MODELS
 from roann.lab.paper_figures import LINEAR_SOFTMAX, RHO
 from roann.lab.probe import LARGEST
+from roann.lab.records import is_number
 from roann.lab.report.arm import Arm
 from roann.lab.report.goal import Goal
 from roann.lab.report.runs import Run
@@ -313,7 +314,7 @@ def _surfaces(section: Section, arms: Sequence[Arm]) -> Exhibit | None:
 def _rho_grids(section: Section) -> list[list[Arm]]:
     families: dict[str, list[Arm]] = {}
     for arm in section.arms:
-        if "rho" in arm.model:
+        if is_number(arm.model.get("rho")):
             rest = {key: value for key, value in arm.model.items() if key != "rho"}
             train = dict(arm.runs[0].config.get("train", {}))
             train.pop("seed", None)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from roann.lab import records
+from roann.lab import files, records
 from roann.lab.config import ConfigError, read_tables
+from roann.lab.report.checks import check_record, check_result
 
 
 class ReportError(Exception):
@@ -88,19 +88,26 @@ def load_run(folder: Path) -> Run:
     for table in ("task", "model"):
         if not isinstance(config.get(table, {}).get("name"), str):
             raise ReportError(f"{folder / 'config.toml'}: [{table}] has no name.")
+    if not isinstance(config.get("train", {}).get("seed", 0), int):
+        raise ReportError(f"{folder / 'config.toml'}: [train] seed must be a whole number.")
     return Run(
         name=folder.resolve().name,
         config=config,
         text=(folder / "config.toml").read_text(encoding="utf-8"),
         records=_records(folder / "metrics.jsonl"),
         env=_json(folder / "env.json"),
-        result=_json(folder / "result.json"),
+        result=_result(folder / "result.json"),
     )
 
 
 def load_runs(places: Iterable[Path]) -> list[Run]:
     """Every run in these directories, which are runs or hold runs at any depth; each once."""
     folders: dict[Path, None] = {}
+    places = list(places)
+    if not places:
+        raise ReportError(
+            "no run directories given; name one that `roann run` wrote, or one that holds some."
+        )
     for place in places:
         found = [place] if (place / "config.toml").is_file() else []
         found = found or sorted(path.parent for path in place.rglob("config.toml"))
@@ -119,10 +126,14 @@ def _records(path: Path) -> list[dict[str, Any]]:
     try:
         lines = records.read(path)
     except ValueError as error:
-        raise ReportError(f"{path}: a line is not JSON ({error}).") from None
+        raise ReportError(f"{path}: a line is damaged: {error}.") from None
     for number, line in enumerate(lines, 1):
-        if not isinstance(line, dict) or "kind" not in line or not isinstance(line["step"], int):
-            raise ReportError(f"{path}: line {number} is not a record with a kind and a step.")
+        try:
+            check_record(line)
+        except ValueError as error:
+            raise ReportError(
+                f"{path}: line {number} is not a record with a kind and a step ({error})."
+            ) from None
     return lines
 
 
@@ -130,9 +141,15 @@ def _json(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        return files.read_object(path)
     except ValueError as error:
-        raise ReportError(f"{path}: not JSON ({error}).") from None
-    if not isinstance(value, dict):
-        raise ReportError(f"{path}: must hold a JSON object, got a {type(value).__name__}.")
-    return value
+        raise ReportError(f"{path}: {error}.") from None
+
+
+def _result(path: Path) -> dict[str, Any]:
+    result = _json(path)
+    try:
+        check_result(result)
+    except ValueError as error:
+        raise ReportError(f"{path}: not the result of a run ({error}).") from None
+    return result

@@ -1,0 +1,37 @@
+"""The command `roann`, also as `python -m roann.lab`: what must hold before any verb is known.
+
+Nothing of the extra `lab` is imported here at the top, so that without it one sentence says so.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Sequence
+
+USAGE = 2
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command line; returns its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # In an encoding that lacks a character, its code is printed in its place.
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        from roann.lab import cli
+
+        return cli.main(argv)
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] == "roann":
+            raise  # a bug of ours
+        print(
+            f"roann: the command needs the extra 'lab' ({error}); "
+            "install it with: python -m pip install 'roann[lab]'",
+            file=sys.stderr,
+        )
+        return USAGE
+
+
+if __name__ == "__main__":
+    sys.exit(main())

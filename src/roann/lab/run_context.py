@@ -1,0 +1,131 @@
+"""What the training loop of one run calls: records, checkpoints, progress and stopping."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from roann.lab import checkpoint, records
+from roann.lab.config import Train
+from roann.lab.models import Model
+from roann.lab.progress import Progress
+from roann.lab.stop import Stop, UnfinishedRun
+from roann.lab.train import DivergedError, State
+
+CHECKPOINTS, BEST = "checkpoints", "best"
+BEST_COPY = "best/copy"  # a second one: the weights of a past step cannot be had again
+_log = logging.getLogger(__name__)
+
+
+class RunContext:
+    """See `roann.lab.train.Desk`.
+
+    Args:
+        folder: the run directory.
+        plan: how to train.
+        digest: of the config; kept in every checkpoint.
+        model: what is trained.
+        optimizer: its optimiser.
+        lines: where records go.
+        stop: who may interrupt the run.
+        progress: who watches it.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        plan: Train,
+        digest: str,
+        model: Model,
+        optimizer: torch.optim.Optimizer,
+        lines: records.Records,
+        stop: Stop,
+        progress: Progress,
+    ) -> None:
+        self.folder = folder
+        self.plan = plan
+        self.digest = digest
+        self.model = model
+        self.optimizer = optimizer
+        self.records = lines
+        self.progress = progress
+        self.poll = stop.poll
+        self._tried = time.monotonic()
+        # The best checkpoint that is not on disk yet: a full disk must not lose it.
+        self._best: tuple[int, dict[str, Tensor], dict[str, Any]] | None = None
+
+    def pause(self, state: State) -> None:
+        """Between two updates: commit a checkpoint if one is due; raise if the run must stop."""
+        self.poll()
+        every = self.plan.checkpoint_every
+        if (every and state.step and state.step % every == 0) or (
+            time.monotonic() - self._tried >= self.plan.checkpoint_seconds
+        ):
+            self.save(state)
+
+    def show(self, state: State, loss: float) -> None:
+        """After an update: tell whoever is watching."""
+        self.progress.step(state.step, loss)
+
+    def show_scores(self, scores: dict[str, dict[str, float]]) -> None:
+        """After an evaluation: tell whoever is watching."""
+        self.progress.scores(scores)
+
+    def save(self, state: State) -> None:
+        """Commit a checkpoint. A full disk costs a warning: the next one is tried in its time."""
+        try:
+            self._commit(state)
+        except OSError as error:
+            self._warn(state, error)
+
+    def finish(self, state: State) -> None:
+        """Commit the last checkpoint: without it the run has not ended."""
+        try:
+            self._commit(state)
+        except OSError as error:
+            raise unfinished(self.folder, "the last checkpoint", error) from error
+
+    def keep(self, state: State) -> None:
+        """After an evaluation better than all before: commit a checkpoint apart from the others."""
+        tensors = checkpoint.pack(self.model, self.optimizer)
+        self._best = state.step, tensors, asdict(state) | {"config": self.digest}
+        try:
+            self._commit_best()
+        except OSError as error:
+            self._warn(state, error)
+
+    def _commit(self, state: State) -> None:
+        self._tried = time.monotonic()
+        for name, parameter in self.model.named_parameters():
+            if not bool(torch.isfinite(parameter).all()):
+                raise DivergedError(f"update {state.step} made {name} non-finite")
+        self._commit_best()  # first: where there is a checkpoint, its best one is there too
+        extra = {"records": self.records.sync(), "config": self.digest}
+        tensors = checkpoint.pack(self.model, self.optimizer)
+        checkpoint.save(self.folder / CHECKPOINTS, state.step, tensors, asdict(state) | extra)
+
+    def _commit_best(self) -> None:
+        if self._best is not None:
+            for place in (BEST, BEST_COPY):
+                checkpoint.save(self.folder / place, *self._best)
+            self._best = None
+
+    def _warn(self, state: State, error: OSError) -> None:
+        _log.warning(
+            "step %d: no checkpoint could be written (%s); training goes on, and the next one is "
+            "tried in its time.", state.step, error.strerror,
+        )  # fmt: skip
+
+
+def unfinished(folder: Path, what: str, error: OSError) -> UnfinishedRun:
+    """The run that has not ended because its end could not be written."""
+    return UnfinishedRun(
+        f"{folder}: the run has not ended: {what} could not be written ({error.strerror}); make "
+        f"room, then go on with: roann resume {folder}"
+    )

@@ -1,0 +1,61 @@
+"""How a run is stopped before its end: by a signal, or by a disk that does not take it."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+class UnfinishedRun(Exception):  # noqa: N818 - not an error: the run can be resumed
+    """The end of the run could not be written; once it can, the run is resumed."""
+
+
+class InterruptedRun(Exception):  # noqa: N818 - not an error: the run can be resumed
+    """The run was asked to stop, and did.
+
+    Args:
+        number: of the signal.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.number = number
+
+
+class Stop:
+    """Notes SIGINT and SIGTERM; the handlers set a flag only, the loop looks at it.
+
+    Args:
+        orphaned: stop also when this says that whoever wanted the run has died; asked now and then.
+    """
+
+    def __init__(self, orphaned: Callable[[], bool] | None = None) -> None:
+        self.number = 0
+        self._orphaned = orphaned
+        self._ask = 0.0
+
+    def poll(self) -> None:
+        """Raise `InterruptedRun` if the run must stop."""
+        if self._orphaned is not None and time.monotonic() >= self._ask:
+            self._ask = time.monotonic() + 0.5
+            if self._orphaned():
+                self.number = signal.SIGTERM
+        if self.number:
+            raise InterruptedRun(self.number)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.number = number
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Have the handlers in place."""
+        signals = (signal.SIGINT, signal.SIGTERM)
+        before = {number: signal.signal(number, self._note) for number in signals}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
