@@ -10,6 +10,9 @@ from torch import nn
 import roann
 from roann import Roa, RoaFNN, RoaLayer, RoaRNN, multiscale
 
+# Small layers with a large α break the hypothesis of the theorem on purpose.
+pytestmark = pytest.mark.filterwarnings("ignore::roann.HypothesisWarning")
+
 
 class Net(nn.Module):
     """Two of our layers, one around a module, a tied weight, integers, and extra state."""
@@ -73,7 +76,11 @@ def test_into_a_model_without_numbers(saved, dtype):
     assert twin.first.weight is twin.last.weight
     assert [n for n, p in twin.named_parameters() if not p.requires_grad] == ["first.bias"]
     want = net.to(dtype)(u().to(dtype))
-    assert torch.equal(twin(u().to(dtype)), want)
+    # `to` makes a filter orthogonal in float64; one from a file keeps the numbers of the file.
+    exact = dtype == torch.float32
+    torch.testing.assert_close(
+        twin(u().to(dtype)), want, rtol=0 if exact else 1e-6, atol=0 if exact else 1e-6
+    )
 
 
 def test_the_model_keeps_its_dtype(saved):
