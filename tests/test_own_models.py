@@ -131,13 +131,18 @@ def test_what_only_training_uses_may_differ(tmp_path):
     assert torch.equal(other[0].weight_0, net[0].weight_0)
 
 
-def test_an_alpha_that_is_a_tensor_travels(tmp_path):
-    for settings in ({}, {"learn_rho": True}):
-        net = nn.Sequential(RoaLayer(4, 4, alpha=multiscale(4, 2, 9), **settings))
+def test_a_learned_vector_alpha_travels_and_a_given_one_must_agree(tmp_path):
+    for learn in (True, False):
+        net = nn.Sequential(RoaLayer(4, 4, alpha=multiscale(4, 2, 9), learn_rho=learn))
+        other = nn.Sequential(RoaLayer(4, 4, alpha=multiscale(4, 3, 90), learn_rho=learn))
         roann.save(net, tmp_path / "net")
-        other = nn.Sequential(RoaLayer(4, 4, alpha=multiscale(4, 3, 90), **settings))
-        roann.load(tmp_path / "net", into=other)
-        assert torch.equal(other[0].alpha, net[0].alpha)
+        if learn:
+            roann.load(tmp_path / "net", into=other)
+            assert torch.equal(other[0].alpha, net[0].alpha)
+        else:
+            with pytest.raises(ValueError, match="_alpha: expected the same alpha"):
+                roann.load(tmp_path / "net", into=other)
+            assert torch.equal(other[0].alpha, multiscale(4, 3, 90))
 
 
 def test_our_own_layer_into_another(tmp_path):

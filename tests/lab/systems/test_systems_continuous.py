@@ -264,6 +264,7 @@ def test_unicornn_step_inverts_and_keeps_volume():
 
 
 def test_unicornn_layers_feed_upwards_and_share_one_mask_over_time():
+    torch.manual_seed(0)  # dropout draws from the global generator
     config = UnicornnConfig(N, 2, dt=0.3, alpha=2.0, dropout=0.5)
     system = Unicornn(2, config, rng(), dtype=torch.float64).train()
     with torch.no_grad():
