@@ -152,6 +152,17 @@ def table(record: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def recorded(folder: Path = ROOT / "results" / "bench") -> str:
+    """The tables of all such records in a folder, one after the other."""
+    found = []
+    for path in sorted(folder.glob("compare-*.json")):
+        record = json.loads(path.read_text(encoding="utf-8"))
+        about = record["about"]
+        cpu, isa = about["machine"]["cpu"], about["machine"]["isa"]
+        found.append(f"Before: commit {about['before']}. {cpu}, {isa}.\n\n{table(record)}\n")
+    return "\n".join(found)
+
+
 def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])

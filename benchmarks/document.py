@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks import table
+from benchmarks import compare, table
 from benchmarks.record import Record
 from benchmarks.targets import TARGETS
 
@@ -19,6 +19,7 @@ def blocks(record: Record) -> dict[str, str]:
         "machine": table.markdown(_machine(record)) + "\n",
         "targets": table.markdown(targets_table(record)) + "\n",
         "measurements": "\n" + "\n".join(parts),
+        "compare": compare.recorded(),
     }
 
 
