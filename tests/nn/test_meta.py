@@ -113,3 +113,28 @@ def test_every_module_resets_itself_as_fsdp_asks():
     O = model[0].filter_l0.to_dense()
     assert float((O @ O.T - torch.eye(4)).abs().max()) < 1e-6
     assert model(inputs("rnn"))[0].isfinite().all()
+
+
+def test_the_default_device_is_that_of_the_filter_too():
+    with torch.device("meta"):
+        rnn = RoaRNN(3, 8, horizon=99)
+    assert {t.device.type for t in rnn.state_dict().values() if t.dtype != torch.uint8} == {"meta"}
+    rnn.to_empty(device="cpu")
+    with pytest.raises(RuntimeError, match="one emptied by to_empty"):
+        rnn(torch.zeros(4, 2, 3))
+    rnn.reset_parameters(torch.Generator().manual_seed(0))
+    direct = RoaRNN(3, 8, horizon=99, generator=torch.Generator().manual_seed(0))
+    for key, value in direct.state_dict().items():
+        assert torch.equal(rnn.state_dict()[key], value), key
+
+
+@pytest.mark.parametrize("filter", ["qr", "permutation", "rotations", "householder"])
+def test_a_real_layer_that_was_emptied_is_refused_until_it_is_drawn(filter):
+    rnn = RoaRNN(3, 8, horizon=99, filter=filter).to_empty(device="cpu")
+    with pytest.raises(RuntimeError, match="by to_empty, without numbers"):
+        rnn(torch.zeros(4, 2, 3))
+    rnn.reset_parameters()
+    rnn.filter_l0.verify()
+    moved = RoaRNN(3, 8, horizon=99, filter=filter).double().float().half().to("cpu")
+    moved.filter_l0.verify()
+    assert moved(torch.zeros(4, 2, 3).half())[0].shape == (4, 2, 8)

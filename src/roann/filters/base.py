@@ -61,6 +61,7 @@ class Filter(nn.Module, ABC):
         )
         self.depth = None if depth is None else _checks.size("depth", depth)
         dtype = torch.get_default_dtype() if dtype is None else dtype
+        device = torch.get_default_device() if device is None else device
         if not dtype.is_floating_point:
             _checks.fail("dtype", "a floating point dtype", dtype, error=TypeError)
         for key, value in self._draw(_Source(generator, device)).items():
@@ -190,7 +191,7 @@ class Filter(nn.Module, ABC):
             new = self._buffers[key]
             if old is None or new is None or new.is_meta:
                 continue
-            if old.is_meta:
+            if old.is_meta or not _kept(old, new):
                 self._empty = True
             elif new.dtype == torch.float64 and old.dtype != torch.float64 and not self._empty:
                 self._buffers[key] = self._sharpen(new)
@@ -213,7 +214,7 @@ class Filter(nn.Module, ABC):
             _checks.fail(
                 "filter",
                 f"a {type(self).__name__} that was drawn or loaded",
-                "one moved from the meta device by to_empty, without numbers",
+                "one emptied by to_empty, without numbers",
                 "call reset_parameters() of the layer, or load_state_dict",
                 RuntimeError,
             )
@@ -250,6 +251,13 @@ class _Source:
     def permutations(self, *shape: int) -> Tensor:
         """A uniformly random order of the last dimension: (…, n) integers."""
         return self.uniform(*shape).argsort(-1)
+
+
+def _kept(old: Tensor, new: Tensor) -> bool:
+    """Whether a buffer that was moved still has its numbers; `to_empty` leaves it without."""
+    if new is old or type(new) is not Tensor:
+        return True
+    return torch.equal(new.to("cpu"), old.to("cpu", new.dtype))
 
 
 def _narrow(dtype: torch.dtype) -> bool:
