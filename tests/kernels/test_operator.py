@@ -152,6 +152,7 @@ def test_compiled_with_its_adjoint(name, dynamic):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inductor's own
 def test_compiled_by_inductor():
     model = MODELS["rnn"]()
     u = torch.randn(20, 4, 3, generator=gen(1))
