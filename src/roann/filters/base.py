@@ -80,27 +80,21 @@ class Filter(nn.Module, ABC):
         """max(out, in): a rectangular structured filter is a corner of a square one this large."""
         return max(self.out_features, self.in_features)
 
-    def apply(self, x: Tensor | Callable[[nn.Module], None]) -> Any:
-        """O x for x of shape (…, in).
-
-        `nn.Module.apply(fn)` has the same name; given a function, this is that method, so that
-        `model.apply(init)` goes on working for models that contain filters.
-        """
-        if not isinstance(x, Tensor):
-            return super().apply(x)
+    def matvec(self, x: Tensor) -> Tensor:
+        """O x for x of shape (…, in)."""
         core = self._core()
         full = _fit(self._full(x), self._width(core, 1))
-        return core.apply(full)[..., : self.out_features].to(x.dtype)
+        return core.matvec(full)[..., : self.out_features].to(x.dtype)
 
-    def apply_transpose(self, x: Tensor) -> Tensor:
+    def matvec_transpose(self, x: Tensor) -> Tensor:
         """Oᵀ x for x of shape (…, out)."""
         core = self._core()
         full = _fit(self._full(x), self._width(core, 0))
-        return core.apply_transpose(full)[..., : self.in_features].to(x.dtype)
+        return core.matvec_transpose(full)[..., : self.in_features].to(x.dtype)
 
     def forward(self, x: Tensor) -> Tensor:
         """O x, so that a filter can stand where a module is wanted."""
-        return self.apply(x)  # type: ignore[no-any-return]
+        return self.matvec(x)
 
     def to_dense(self) -> Tensor:
         """O as a matrix (out, in), or (depth, out, in)."""

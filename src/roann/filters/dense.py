@@ -119,7 +119,7 @@ class Given(_Matrix):
 
     Example:
         >>> O = Given(torch.tensor([[0.0, 1.0], [-1.0, 0.0]]))
-        >>> O.apply(torch.tensor([3.0, 4.0]))
+        >>> O.matvec(torch.tensor([3.0, 4.0]))
         tensor([ 4., -3.])
 
     Reference: Definition II.2 of the paper.

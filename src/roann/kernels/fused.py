@@ -60,7 +60,7 @@ def forward(p: Problem, keep: bool) -> tuple[Tensor, Tensor | None]:
             y, Ox = both[:, :N], both[:, N:]
         else:
             y = torch.matmul(x, (p.W[k] if p.W.dim() == 3 else p.W).mT)
-            Ox = p.O.at(k).apply(x)
+            Ox = p.O.at(k).matvec(x)
         if drive is not None:
             y = y + (p.at(drive, k) if drive.dim() > 1 else drive)
         value = p.phi.value(y)
@@ -114,7 +114,7 @@ def backward(
         if isinstance(O, Dense):
             back.addmm_(rest, O.matrix)
         else:
-            back += O.apply_transpose(rest)
+            back += O.matvec_transpose(rest)
         if n == B:
             lam = back
         else:
@@ -139,10 +139,10 @@ def inverse(p: Problem, last: Tensor, rounds: int) -> Undone:
             p.at(after, k).copy_(x[:n])
         Ox = target
         for _ in range(rounds):
-            y = torch.matmul(O.apply_transpose(Ox), W.mT)
+            y = torch.matmul(O.matvec_transpose(Ox), W.mT)
             value = p.phi.value(y if here is None else y + here)
             Ox = target - scale * value
         p.at(trace, k).copy_(_kept(p, alpha, value, Ox))
-        x[:n] = O.apply_transpose(Ox)
+        x[:n] = O.matvec_transpose(Ox)
         p.at(previous, k).copy_(x[:n])
     return Undone(previous, x, trace, after)

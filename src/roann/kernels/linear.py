@@ -64,11 +64,11 @@ class Linear(ABC):
         return self.with_tensors(tuple(t[start:stop] for t in self.tensors()))
 
     @abstractmethod
-    def apply(self, x: Tensor) -> Tensor:
+    def matvec(self, x: Tensor) -> Tensor:
         """O x, for x of shape (…, N_in); a stacked form takes (T, …, N_in)."""
 
     @abstractmethod
-    def apply_transpose(self, x: Tensor) -> Tensor:
+    def matvec_transpose(self, x: Tensor) -> Tensor:
         """Oᵀ x, for x of shape (…, N_out); a stacked form takes (T, …, N_out)."""
 
     @abstractmethod
@@ -94,12 +94,12 @@ class Dense(Linear):
     def stacked(self) -> bool:
         return self.matrix.dim() == 3
 
-    def apply(self, x: Tensor) -> Tensor:
+    def matvec(self, x: Tensor) -> Tensor:
         if self.stacked:
             return torch.matmul(x, self.matrix.mT)
         return F.linear(x, self.matrix)
 
-    def apply_transpose(self, x: Tensor) -> Tensor:
+    def matvec_transpose(self, x: Tensor) -> Tensor:
         return torch.matmul(x, self.matrix)
 
     def to_dense(self) -> Tensor:
@@ -137,10 +137,10 @@ class Gather(Linear):
     def stacked(self) -> bool:
         return self.index.dim() == 2
 
-    def apply(self, x: Tensor) -> Tensor:
+    def matvec(self, x: Tensor) -> Tensor:
         return _take(x, self.index)
 
-    def apply_transpose(self, x: Tensor) -> Tensor:
+    def matvec_transpose(self, x: Tensor) -> Tensor:
         return _take(x, self.inverse)
 
     def to_dense(self) -> Tensor:
@@ -167,10 +167,10 @@ class Rotation(Linear):
     def stacked(self) -> bool:
         return self.cos.dim() == 2
 
-    def apply(self, x: Tensor) -> Tensor:
+    def matvec(self, x: Tensor) -> Tensor:
         return _stack_like(self.cos, x) * x + _stack_like(self.sin, x) * _take(x, self.partner)
 
-    def apply_transpose(self, x: Tensor) -> Tensor:
+    def matvec_transpose(self, x: Tensor) -> Tensor:
         return _stack_like(self.cos, x) * x - _stack_like(self.sin, x) * _take(x, self.partner)
 
     def to_dense(self) -> Tensor:

@@ -32,7 +32,7 @@ def step(
     y = F.linear(x, W, drive if biased else None)
     if drive is not None and not biased:
         y = y + drive
-    return torch.lerp(O.apply(x), phi.value(y), alpha)
+    return torch.lerp(O.matvec(x), phi.value(y), alpha)
 
 
 def scan(p: Problem) -> tuple[Tensor, Tensor]:

@@ -83,12 +83,12 @@ class Blend(Linear):
     def _beside(self, v: Tensor, x: Tensor) -> Tensor:
         return v.unsqueeze(1) if self.stacked and x.dim() == 3 else v
 
-    def apply(self, x: Tensor) -> Tensor:
+    def matvec(self, x: Tensor) -> Tensor:
         """The map."""
         through = torch.matmul(x, self.matrix.mT)
         return self._beside(self.stay, x) * x + self._beside(self.turn, x) * through
 
-    def apply_transpose(self, x: Tensor) -> Tensor:
+    def matvec_transpose(self, x: Tensor) -> Tensor:
         """Its transpose."""
         through = torch.matmul(self._beside(self.turn, x) * x, self.matrix)
         return self._beside(self.stay, x) * x + through

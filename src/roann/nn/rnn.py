@@ -32,7 +32,7 @@ class RoaRNN(RoaModule):
         x, output = hx[0], []
         for u in input:
             y = u @ rnn.weight_ih_l0.T + x @ rnn.weight_hh_l0.T + rnn.bias_l0
-            x = rnn.alpha * torch.relu(y) + (1 - rnn.alpha) * rnn.filter_l0.apply(x)
+            x = rnn.alpha * torch.relu(y) + (1 - rnn.alpha) * rnn.filter_l0.matvec(x)
             output.append(x)
         output, h_n = torch.stack(output), x.unsqueeze(0)
 

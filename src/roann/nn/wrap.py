@@ -151,8 +151,7 @@ class Roa(Mixed):
         if x.shape[self.dim] != n:
             got = tuple(x.shape)
             _checks.fail("x", f"{n} features along dim={self.dim}", got, error=RuntimeError)
-        turned: Tensor = self.filter.apply(x.movedim(self.dim, -1)).movedim(-1, self.dim)
-        return turned
+        return self.filter.matvec(x.movedim(self.dim, -1)).movedim(-1, self.dim)
 
     def extra_repr(self) -> str:
         """α, and along which dimension."""
