@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from roann import _checks
 from roann.filters import Filter, make
 from roann.functional import roa_step
+from roann.nn.alpha import Alpha
 from roann.nn.init import initialise
 from roann.nn.module import RoaModule, spec
 
@@ -63,9 +64,8 @@ class RoaRNNCell(RoaModule):
     ) -> None:
         _checks.size("input_size", input_size)
         _checks.size("hidden_size", hidden_size)
-        super().__init__(
-            rho, horizon, alpha, hidden_size, learn_rho, nonlinearity, init, device, dtype
-        )
+        given = Alpha.given(rho, horizon, alpha, learn_rho, hidden_size)
+        super().__init__(given, nonlinearity, init, device, dtype)
         self.input_size, self.hidden_size = input_size, hidden_size
 
         def room(*shape: int) -> nn.Parameter:
@@ -76,7 +76,7 @@ class RoaRNNCell(RoaModule):
             room(hidden_size, hidden_size),
         )
         self.register_parameter("bias", room(hidden_size) if bias else None)
-        self._add_logit("", self.weight_hh)
+        self._add_scan("", self.weight_hh)
         self.reset_parameters(generator)
         self.filter = make(filter, hidden_size, generator=generator, device=device, dtype=dtype)
 
@@ -141,7 +141,7 @@ class RoaRNNCell(RoaModule):
     def extra_repr(self) -> str:
         """Sizes, α and φ."""
         sizes = f"{self.input_size}, {self.hidden_size}"
-        return f"{sizes}, {self._describe_alpha()}, nonlinearity={self.nonlinearity}"
+        return f"{sizes}, {self._given}, nonlinearity={self.nonlinearity}"
 
 
 class RoaLayer(RoaModule):
@@ -194,9 +194,8 @@ class RoaLayer(RoaModule):
     ) -> None:
         _checks.size("in_features", in_features)
         _checks.size("out_features", out_features)
-        super().__init__(
-            rho, horizon, alpha, out_features, learn_rho, nonlinearity, init, device, dtype
-        )
+        given = Alpha.given(rho, horizon, alpha, learn_rho, out_features)
+        super().__init__(given, nonlinearity, init, device, dtype)
         self.in_features, self.out_features = in_features, out_features
         self.weight = nn.Parameter(
             torch.empty(out_features, in_features, device=device, dtype=dtype)
@@ -204,7 +203,7 @@ class RoaLayer(RoaModule):
         self.bias = (
             nn.Parameter(torch.empty(out_features, device=device, dtype=dtype)) if bias else None
         )
-        self._add_logit("", self.weight)
+        self._add_scan("", self.weight)
         self.reset_parameters(generator)
         self.filter = make(
             filter, out_features, in_features, generator=generator, device=device, dtype=dtype
@@ -239,4 +238,4 @@ class RoaLayer(RoaModule):
     def extra_repr(self) -> str:
         """Sizes, α and φ."""
         sizes = f"{self.in_features}, {self.out_features}"
-        return f"{sizes}, {self._describe_alpha()}, nonlinearity={self.nonlinearity}"
+        return f"{sizes}, {self._given}, nonlinearity={self.nonlinearity}"

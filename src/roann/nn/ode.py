@@ -17,6 +17,7 @@ from roann.functional import BACKENDS, roa_scan, roa_step
 from roann.kernels.linear import Gather, Linear
 from roann.kernels.memory import MEMORIES
 from roann.nn import layout, readings, solver
+from roann.nn.alpha import Alpha
 from roann.nn.init import initialise
 from roann.nn.module import RoaModule, spec
 
@@ -113,9 +114,8 @@ class RoaODE(RoaModule):
     ) -> None:
         _checks.size("input_size", input_size)
         _checks.size("hidden_size", hidden_size)
-        super().__init__(
-            rho, horizon, alpha, hidden_size, learn_rho, nonlinearity, init, device, dtype
-        )
+        given = Alpha.given(rho, horizon, alpha, learn_rho, hidden_size)
+        super().__init__(given, nonlinearity, init, device, dtype)
         self.input_size, self.hidden_size, self.state_size = input_size, hidden_size, hidden_size
         self.bias, self.batch_first = bias, batch_first
         self.dt = _checks.real("dt", dt, positive=True)
@@ -132,18 +132,13 @@ class RoaODE(RoaModule):
         for name, shape in shapes.items():
             p = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
             self.register_parameter(name + "_l0", p)
-        self._add_logit("_l0", p)
+        self._add_scan("_l0", p)
         self.reset_parameters(generator)
         if matrices == "roa":
             self.filter_l0 = make(filter, N, generator=generator, device=device, dtype=dtype)
             readings.check(self.reading, self.filter_l0)
         elif self.reading != "euler":
             _checks.fail("reading", "'euler' for matrices='lipschitz'", repr(reading))
-
-    @property
-    def alpha(self) -> float | Tensor:
-        """α of a step of length dt: a number or (N,)."""
-        return self.alpha_of("_l0")
 
     @property
     def tau(self) -> float | Tensor:
@@ -344,7 +339,7 @@ class RoaODE(RoaModule):
 
     def extra_repr(self) -> str:
         """Sizes, α, φ, and how time is read."""
-        parts = [f"{self.input_size}, {self.hidden_size}", self._describe_alpha()]
+        parts = [f"{self.input_size}, {self.hidden_size}", str(self._given)]
         parts += [f"dt={self.dt:g}, nonlinearity={self.nonlinearity}, reading={self.reading}"]
         defaults: dict[str, object]
         defaults = {"method": None, "matrices": "roa", "bias": True, "batch_first": False}

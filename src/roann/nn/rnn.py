@@ -14,6 +14,7 @@ from roann.filters import Filter, make
 from roann.functional import BACKENDS, roa_scan, roa_step
 from roann.kernels.memory import MEMORIES
 from roann.nn import layout
+from roann.nn.alpha import Alpha
 from roann.nn.cell import RoaRNNCell
 from roann.nn.hypothesis import HypothesisWarning
 from roann.nn.init import initialise
@@ -105,8 +106,8 @@ class RoaRNN(RoaModule):
         _checks.size("input_size", input_size)
         _checks.size("hidden_size", hidden_size)
         _checks.size("num_layers", num_layers)
-        mixing = rho, horizon, alpha, hidden_size, learn_rho
-        super().__init__(*mixing, nonlinearity, init, device, dtype, num_layers)
+        given = Alpha.given(rho, horizon, alpha, learn_rho, hidden_size, num_layers)
+        super().__init__(given, nonlinearity, init, device, dtype)
         self.input_size, self.hidden_size = input_size, hidden_size
         self.num_layers = num_layers
         self.bias, self.batch_first, self.bidirectional = bias, batch_first, bidirectional
@@ -121,6 +122,7 @@ class RoaRNN(RoaModule):
             )
         self.backend = _checks.choice("backend", backend, BACKENDS)
         self.memory = _checks.choice("memory", memory, MEMORIES)
+        wide = isinstance(given.start, Tensor) and given.start.shape[-1] == hidden_size
         for layer, suffix in self._scans():
             I = input_size if layer == 0 else hidden_size * self._directions
             shapes: dict[str, tuple[int, ...]]
@@ -129,7 +131,7 @@ class RoaRNN(RoaModule):
             for name, shape in shapes.items():
                 p = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
                 self.register_parameter(name + suffix, p)
-            self._add_logit(suffix, p)
+            self._add_scan(suffix, p, layer if wide else (layer, 0))
         # Parameters before filters: one seed gives the same W, b, W_i under every filter.
         self.reset_parameters(generator)
         for _, suffix in self._scans():
@@ -229,20 +231,6 @@ class RoaRNN(RoaModule):
                 _checks.fail(name + suffix, "a plain parameter to share", "a parametrized one")
             setattr(cell, name, ours)
         return cell
-
-    @property
-    def alpha(self) -> float | Tensor:
-        """α as it stands: as it was given, or, learned by several scans, one row for each."""
-        if not self.learn_rho:
-            return self.alpha_of("")
-        learned = [self.alpha_of(suffix) for _, suffix in self._scans()]
-        return learned[0] if len(learned) == 1 else torch.stack(learned)  # type: ignore[arg-type]
-
-    def _share(self, alpha: Tensor, suffix: str) -> Tensor:
-        if alpha.dim() < 2 or not suffix:
-            return alpha
-        row = alpha[int(suffix.split("_")[1][1:])]
-        return row if len(row) == self.hidden_size else row[0]
 
     @property
     def _directions(self) -> int:
@@ -360,7 +348,7 @@ class RoaRNN(RoaModule):
 
     def extra_repr(self) -> str:
         """As `torch.nn.RNN`'s, with α and φ."""
-        parts = [f"{self.input_size}, {self.hidden_size}", self._describe_alpha()]
+        parts = [f"{self.input_size}, {self.hidden_size}", str(self._given)]
         parts += [f"nonlinearity={self.nonlinearity}"]
         defaults: dict[str, object]
         defaults = {"num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0}
