@@ -15,12 +15,13 @@ from safetensors.torch import save as to_bytes
 from torch import nn
 
 from roann import _checks
-from roann.nn import RoaFNN, RoaLayer, RoaODE, RoaRNN, RoaRNNCell
+from roann.nn import RoaEuler, RoaFlow, RoaFNN, RoaLayer, RoaODE, RoaRNN, RoaRNNCell
+from roann.nn.continuous import upgraded
 from roann.nn.module import RoaModule
 
 FORMAT = 1
 CLASSES: dict[str, type[RoaModule]] = {
-    c.__name__: c for c in (RoaRNN, RoaRNNCell, RoaFNN, RoaLayer, RoaODE)
+    c.__name__: c for c in (RoaRNN, RoaRNNCell, RoaFNN, RoaLayer, RoaODE, RoaEuler, RoaFlow)
 }
 
 
@@ -53,7 +54,7 @@ def save(model: nn.Module, path: str | os.PathLike[str]) -> None:
 
 def load(
     path: str | os.PathLike[str], *, device: torch.device | str | None = None
-) -> RoaRNN | RoaRNNCell | RoaFNN | RoaLayer | RoaODE:
+) -> RoaRNN | RoaRNNCell | RoaFNN | RoaLayer | RoaODE | RoaEuler | RoaFlow:
     """A layer as `save` wrote it, on `device` (the CPU if not given).
 
     Raises FileNotFoundError where there is no file, ValueError where it is truncated, foreign, of
@@ -123,9 +124,9 @@ def _about(file: Path, metadata: dict[str, str]) -> dict[str, Any]:
 
 def _ghost(file: Path, about: dict[str, Any]) -> RoaModule:
     """The model without its numbers: shapes only, to be filled by load_state_dict."""
-    cls = CLASSES[_checks.choice("class in the file", about.get("class"), CLASSES)]
+    kind, settings = upgraded(about.get("class"), dict(about["settings"]))
+    cls = CLASSES[_checks.choice("class in the file", kind, CLASSES)]
     dtype = getattr(torch, str(about.get("dtype")), None)
-    settings = dict(about["settings"])
     try:
         if isinstance(settings.get("sizes"), dict):
             runs = settings["sizes"]["run_lengths"]

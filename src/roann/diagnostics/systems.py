@@ -15,7 +15,7 @@ from roann.diagnostics.maps import FunctionMap, Map, RoaMap
 from roann.filters import Filter
 from roann.kernels.activations import ACTIVATIONS, Activation
 from roann.kernels.linear import Linear
-from roann.nn import RoaFNN, RoaLayer, RoaODE, RoaRNN, RoaRNNCell
+from roann.nn import RoaEuler, RoaFNN, RoaLayer, RoaODE, RoaRNN, RoaRNNCell
 
 
 @runtime_checkable
@@ -187,7 +187,7 @@ def roa(model: object, layer: int = 0) -> Roa | None:
         return Roa(weights, model.alpha, ACTIVATIONS[model.nonlinearity], model.sizes)
     if isinstance(model, RoaRNNCell):
         return Roa((model.weight_hh,), model.alpha, ACTIVATIONS[model.nonlinearity], None)
-    if isinstance(model, RoaODE) and model.matrices == "roa" and model.method is None:
+    if isinstance(model, RoaODE | RoaEuler):
         # As it steps without time stamps; for intervals give `roa_bounds` their α_k.
         return Roa((model.weight(),), model.alpha, ACTIVATIONS[model.nonlinearity], None)
     if isinstance(model, RoaRNN):
