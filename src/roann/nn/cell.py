@@ -10,8 +10,10 @@ from torch import Tensor, nn
 from roann import _checks
 from roann.filters import Filter, make
 from roann.functional import roa_step
+from roann.kernels.activations import ACTIVATIONS
 from roann.nn.alpha import Alpha
 from roann.nn.init import initialise
+from roann.nn.maps import RoaMaps, Scan
 from roann.nn.module import RoaModule, spec
 
 
@@ -88,6 +90,12 @@ class RoaRNNCell(RoaModule):
 
     def _maps(self) -> list[tuple[Tensor, float | Tensor]]:
         return [(self.weight_hh, self.alpha)]
+
+    def roa_maps(self) -> RoaMaps:
+        """The maps of the cell as they stand."""
+        W, W_i, b = self._weights()
+        phi = ACTIVATIONS[self.nonlinearity]
+        return RoaMaps((Scan(W, self.filter.form(), self.alpha, phi, b, W_i),))
 
     def step(self, x: Tensor, u: Tensor) -> Tensor:
         """The next state from x (…, N) and u (…, I)."""
@@ -216,6 +224,12 @@ class RoaLayer(RoaModule):
 
     def _maps(self) -> list[tuple[Tensor, float | Tensor]]:
         return [(self.weight, self.alpha)]
+
+    def roa_maps(self) -> RoaMaps:
+        """The one map of the layer as it stands."""
+        W, phi = self.weight.unsqueeze(0), ACTIVATIONS[self.nonlinearity]
+        b = None if self.bias is None else self.bias.unsqueeze(0)
+        return RoaMaps((Scan(W, self.filter.form(), self.alpha, phi, b),))
 
     def forward(self, x: Tensor) -> Tensor:
         """α φ(W x + b) + (1 − α) O x."""

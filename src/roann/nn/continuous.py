@@ -14,11 +14,13 @@ from roann import _checks
 from roann.filters import Filter, make
 from roann.filters.base import full_precision
 from roann.functional import BACKENDS, roa_scan, roa_step
+from roann.kernels.activations import ACTIVATIONS
 from roann.kernels.linear import Linear
 from roann.kernels.memory import MEMORIES
 from roann.nn import layout, readings
 from roann.nn.alpha import Alpha
 from roann.nn.init import initialise
+from roann.nn.maps import RoaMaps, Scan
 from roann.nn.module import RoaModule, spec
 
 
@@ -101,6 +103,13 @@ class ContinuousModule(RoaModule):
 
     def _maps(self) -> list[tuple[Tensor, float | Tensor]]:
         return [(self._tensor("weight_hh_l0"), self.alpha)]
+
+    def roa_maps(self) -> RoaMaps | None:
+        """The maps as they stand without time stamps; for intervals see `roann.nn.readings`."""
+        O, phi = self.filter_l0.form(), ACTIVATIONS[self.nonlinearity]
+        b = self._full("bias_l0") if self.bias else None
+        scan = Scan(self.weight(), O, self.alpha, phi, b, self._full("weight_ih_l0"))
+        return RoaMaps((scan,), batch_first=self.batch_first)
 
     def _weight_settings(self) -> dict[str, Any]:
         names = ("dt", "reading", "method")

@@ -12,6 +12,7 @@ from roann.filters import Filter
 from roann.kernels.linear import Gather, Linear
 from roann.nn import layout, readings, solver
 from roann.nn.continuous import ContinuousModule
+from roann.nn.maps import RoaMaps
 
 
 @final
@@ -92,6 +93,10 @@ class RoaFlow(ContinuousModule):
 
     def _maps(self) -> list[tuple[Tensor, float | Tensor]]:
         return []
+
+    def roa_maps(self) -> RoaMaps | None:
+        """None: a solver takes steps of its own."""
+        return None
 
     def _fits(self, steps: Tensor) -> None:
         """A solver takes intervals of any length."""

@@ -13,9 +13,11 @@ from roann import _checks
 from roann.filters import Filter, make
 from roann.filters.base import full_precision
 from roann.functional import BACKENDS, roa_scan
+from roann.kernels.activations import ACTIVATIONS
 from roann.kernels.memory import MEMORIES
 from roann.nn.alpha import Alpha
 from roann.nn.init import initialise
+from roann.nn.maps import RoaMaps, Scan
 from roann.nn.module import RoaModule, spec
 
 
@@ -131,6 +133,22 @@ class RoaFNN(RoaModule):
     def _maps(self) -> list[tuple[Tensor, float | Tensor]]:
         runs = range(len(self.runs))
         return [(self._tensor(f"weight_{i}"), self.alpha_of(f"_{i}")) for i in runs]
+
+    def roa_maps(self) -> RoaMaps:
+        """The maps of the network as they stand, one scan for each run."""
+        phi = ACTIVATIONS[self.nonlinearity]
+        return RoaMaps(
+            tuple(
+                Scan(
+                    self._tensor(f"weight_{i}"),
+                    self._filter(f"filter_{i}").form(),
+                    self.alpha_of(f"_{i}"),
+                    phi,
+                    self._tensor(f"bias_{i}") if self.bias else None,
+                )
+                for i in range(len(self.runs))
+            )
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         """The output of the last map."""

@@ -30,6 +30,7 @@ from roann.kernels.activations import ACTIVATIONS
 from roann.nn import hypothesis
 from roann.nn.alpha import Alpha, Index
 from roann.nn.init import INITS
+from roann.nn.maps import RoaMaps
 
 
 class AlphaModule(nn.Module):
@@ -202,6 +203,10 @@ class RoaModule(AlphaModule, ABC):
     @abstractmethod
     def _maps(self) -> list[tuple[Tensor, float | Tensor]]:
         """The weights W and the α of every recurrence, or of every stack of maps."""
+
+    @abstractmethod
+    def roa_maps(self) -> RoaMaps | None:
+        """The maps of the layer as they stand: see `roann.nn.maps`."""
 
     def _reset(self, generator: torch.Generator | None) -> None:
         """What is left to do when the parameters are drawn."""

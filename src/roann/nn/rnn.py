@@ -12,12 +12,14 @@ from torch.nn.utils.rnn import PackedSequence
 from roann import _checks
 from roann.filters import Filter, make
 from roann.functional import BACKENDS, roa_scan, roa_step
+from roann.kernels.activations import ACTIVATIONS
 from roann.kernels.memory import MEMORIES
 from roann.nn import layout
 from roann.nn.alpha import Alpha
 from roann.nn.cell import RoaRNNCell
 from roann.nn.hypothesis import HypothesisWarning
 from roann.nn.init import initialise
+from roann.nn.maps import RoaMaps, Scan
 from roann.nn.module import RoaModule, spec
 
 
@@ -251,6 +253,22 @@ class RoaRNN(RoaModule):
 
     def _maps(self) -> list[tuple[Tensor, float | Tensor]]:
         return [(self._tensor("weight_hh" + s), self.alpha_of(s)) for _, s in self._scans()]
+
+    def roa_maps(self) -> RoaMaps:
+        """The maps of every layer and direction as they stand, in torch's order."""
+        phi = ACTIVATIONS[self.nonlinearity]
+        scans = tuple(
+            Scan(
+                self._tensor("weight_hh" + suffix),
+                self._filter("filter" + suffix).form(),
+                self.alpha_of(suffix),
+                phi,
+                self._tensor("bias" + suffix) if self.bias else None,
+                self._tensor("weight_ih" + suffix),
+            )
+            for _, suffix in self._scans()
+        )
+        return RoaMaps(scans, self._directions, self.batch_first, stacked=True)
 
     @property
     def all_weights(self) -> list[list[Tensor]]:
