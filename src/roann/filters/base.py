@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from roann import _checks
-from roann.kernels.linear import Dense, Gather, Linear, Rotation
+from roann.kernels.linear import FORMS, Dense, Linear
 
 
 class Filter(nn.Module, ABC):
@@ -101,9 +101,10 @@ class Filter(nn.Module, ABC):
         return self._core().to_dense()[..., : self.out_features, : self.in_features]
 
     def form(self) -> Linear:
-        """How a kernel may consume it: structured if it can be, else a matrix."""
+        """How a kernel may consume it: its own form if that is in `FORMS`, else a matrix."""
         core = self._core()
-        if isinstance(core, Gather | Rotation) and self.out_features == self.in_features:
+        known = FORMS.get(core.name) is type(core)
+        if known and (core.rectangular or self.out_features == self.in_features):
             return core
         return Dense(self.to_dense())
 
@@ -125,9 +126,7 @@ class Filter(nn.Module, ABC):
         return ", ".join(parts + [f"{k}={v}" for k, v in self.settings().items()])
 
     def _width(self, core: Linear, axis: int) -> int:
-        if isinstance(core, Dense):
-            return (self.out_features, self.in_features)[axis]
-        return self.larger
+        return (self.out_features, self.in_features)[axis] if core.rectangular else self.larger
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Move the buffers, never into less than float32: Note [The dtype of a filter]."""

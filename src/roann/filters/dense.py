@@ -23,11 +23,11 @@ class _Matrix(Filter):
     matrix: Tensor
 
     def _core(self) -> Linear:
-        return self.form()
+        return Dense(self._held("matrix"))
 
     def form(self) -> Linear:
         """The matrix itself."""
-        return Dense(self._held("matrix"))
+        return self._core()
 
     def _sharpen(self, value: Tensor) -> Tensor:
         wide = self.out_features <= self.in_features

@@ -26,12 +26,14 @@ class Linear(ABC):
         code: the number the native kernel knows it by, if it does.
         names: the names of its tensors, which are its annotated fields.
         integers: those that hold places in x, not numbers.
+        rectangular: whether N_out and N_in may differ; otherwise a rectangular filter is a corner.
     """
 
     name: ClassVar[str | None] = None
     code: ClassVar[int | None] = None
     names: ClassVar[tuple[str, ...]] = ()
     integers: ClassVar[tuple[str, ...]] = ()
+    rectangular: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
         cls.names = tuple(cls.__annotations__)
@@ -82,6 +84,7 @@ class Dense(Linear):
 
     name = "dense"
     code = 0
+    rectangular = True
     matrix: Tensor
 
     def shapes(self, out: int, into: int) -> tuple[tuple[int, ...], ...]:
