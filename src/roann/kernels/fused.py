@@ -13,6 +13,7 @@ from torch import Tensor
 from roann.kernels.linear import Dense
 from roann.kernels.outer import add_outer
 from roann.kernels.problem import LARGE_ALPHA, Adjoint, Before, Problem, Room, Undone
+from roann.kernels.reference import mix
 
 __all__ = ["add_outer", "backward", "forward", "inverse", "project", "supports", "trace_room"]
 
@@ -64,7 +65,7 @@ def forward(p: Problem, keep: bool) -> tuple[Tensor, Tensor | None]:
         if drive is not None:
             y = y + (p.at(drive, k) if drive.dim() > 1 else drive)
         value = p.phi.value(y)
-        torch.mul(Ox, 1 - alpha, out=out).add_(alpha * value)
+        mix(value, Ox, alpha, out=out)
         if trace is not None:
             p.at(trace, k).copy_(_kept(p, alpha, value, Ox))
         x = out

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from roann import _checks
 from roann.filters import Filter, make
+from roann.kernels.reference import mix
 from roann.nn.alpha import Alpha
 from roann.nn.module import AlphaModule
 
@@ -141,7 +142,7 @@ class Roa(AlphaModule):
                 tuple(new.shape),
                 f"features are counted along dim={self.dim}; the rest of the shape must stay",
             )
-        return (alpha * new + (1 - alpha) * turned).to(new.dtype)
+        return mix(new, turned, alpha).to(new.dtype)
 
     def _turn(self, x: Tensor) -> Tensor:
         """O x along `dim`."""
