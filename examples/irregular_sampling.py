@@ -14,7 +14,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from roann import RoaODE
+from roann import RoaEuler, RoaODE
 
 T, N, BATCH, DT = 50, 64, 64, 2.0
 
@@ -29,10 +29,10 @@ def draw(generator: torch.Generator, batch: int) -> tuple[Tensor, Tensor, Tensor
     return samples.unsqueeze(-1), intervals, torch.sin(frequency + phase).unsqueeze(-1)
 
 
-def score(reading: str, stamped: bool, updates: int) -> float:
+def score(layer: type[RoaODE | RoaEuler], stamped: bool, updates: int) -> float:
     """Train, and return the share of the variance that stays unexplained."""
-    ode = RoaODE(
-        1, N, "tanh", rho=8.0, horizon=T / DT, dt=DT, reading=reading, init="scaled_normal",
+    ode = layer(
+        1, N, "tanh", rho=8.0, horizon=T / DT, dt=DT, init="scaled_normal",
         generator=torch.Generator().manual_seed(0),
     )  # fmt: skip
     torch.manual_seed(0)
@@ -65,6 +65,6 @@ if __name__ == "__main__":
     parser.add_argument("--quick", action="store_true", help="a few updates only")
     updates = 3 if parser.parse_args().quick else 200
     print("unexplained variance of the forecast (0 is perfect, 1 is a guess)")
-    print(f"  with time stamps, isometric:  {score('isometric', True, updates):.3f}")
-    print(f"  with time stamps, euler:      {score('euler', True, updates):.3f}")
-    print(f"  without time stamps:          {score('isometric', False, updates):.3f}")
+    print(f"  with time stamps, isometric:  {score(RoaODE, True, updates):.3f}")
+    print(f"  with time stamps, euler:      {score(RoaEuler, True, updates):.3f}")
+    print(f"  without time stamps:          {score(RoaODE, False, updates):.3f}")

@@ -21,7 +21,7 @@ import torch
 from torch import nn
 
 import roann
-from roann import Roa, RoaFNN, RoaLayer, RoaODE, RoaRNN, RoaRNNCell
+from roann import Roa, RoaEuler, RoaFlow, RoaFNN, RoaLayer, RoaODE, RoaRNN, RoaRNNCell
 
 ROOM = 64 << 20  # bytes of address space: the files have some kB
 MULTIPLE = 64  # bytes of Python objects for each byte of a file, above BASE
@@ -62,8 +62,8 @@ MODELS = {name: lambda name=name: RoaRNN(3, 4, horizon=9, filter=name) for name 
     "deep": lambda: RoaFNN([3] * 40 + [2], rho=5.0, filter="permutation"),
     "learned": lambda: RoaFNN([3, 3, 3, 2, 5], learn_rho=True, filter="rotations"),
     "ode": lambda: RoaODE(3, 4, horizon=9, dt=0.25),
-    "lipschitz": lambda: RoaODE(3, 4, alpha=0.1, reading="euler", matrices="lipschitz"),
-    "solver": lambda: RoaODE(3, 4, alpha=0.1, method="rk4", learn_rho=True),
+    "euler": lambda: RoaEuler(3, 4, alpha=0.1),
+    "solver": lambda: RoaFlow(3, 4, alpha=0.1, method="rk4", learn_rho=True),
     "own": Own,
 }
 DTYPES = ["BOOL", "U8", "I8", "I16", "U16", "F16", "BF16", "I32", "U32", "F32", "F64", "I64", "U64"]

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from roann import RoaODE
+
 EXAMPLES = Path(__file__).parent.parent / "examples"
 # What a quick run prints, in order: names of the scores it compares.
 PRINTS = {
@@ -44,7 +46,7 @@ def load(name):
 @pytest.mark.slow
 def test_time_stamps_win():
     score = load("irregular_sampling")["score"]
-    with_stamps, without = score("isometric", True, 200), score("isometric", False, 200)
+    with_stamps, without = score(RoaODE, True, 200), score(RoaODE, False, 200)
     assert with_stamps < 0.2 < 0.35 < without
 
 

@@ -114,6 +114,18 @@ def test_the_library_never_imports_the_lab():
         assert "lab" not in set(imported_rooms(path))
 
 
+def test_the_library_draws_nothing():
+    for path in LIBRARY:
+        names = [
+            name
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.Import | ast.ImportFrom)
+            for name in [getattr(node, "module", None), *(a.name for a in node.names)]
+            if name
+        ]
+        assert not [n for n in names if n.split(".")[0] == "matplotlib"], path.name
+
+
 def test_every_room_is_known():
     rooms = {room_of(p) for p in SOURCE.rglob("*.py")}
     assert rooms <= set(ALLOWED) | {"__init__", "lab"}

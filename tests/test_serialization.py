@@ -9,7 +9,17 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import roann
-from roann import RoaFNN, RoaLayer, RoaODE, RoaRNN, RoaRNNCell, filters, multiscale
+from roann import (
+    RoaEuler,
+    RoaFlow,
+    RoaFNN,
+    RoaLayer,
+    RoaODE,
+    RoaRNN,
+    RoaRNNCell,
+    filters,
+    multiscale,
+)
 
 # Small horizons on purpose: the theorem is not what is tested here.
 pytestmark = pytest.mark.filterwarnings("ignore::roann.HypothesisWarning")
@@ -36,10 +46,8 @@ MODELS = {
     ),
     "deep, learned": lambda: RoaFNN([3, 3, 3, 2], learn_rho=True, generator=gen()),
     "ode": lambda: RoaODE(3, 4, horizon=9, dt=0.25, generator=gen()),
-    "ode, lipschitz": lambda: RoaODE(
-        3, 4, alpha=0.1, reading="euler", matrices="lipschitz", beta=(0.6, 1), generator=gen()
-    ),
-    "ode, solver": lambda: RoaODE(3, 4, alpha=0.1, method="rk4", learn_rho=True, generator=gen()),
+    "euler": lambda: RoaEuler(3, 4, alpha=0.1, filter="qr", generator=gen()),
+    "flow": lambda: RoaFlow(3, 4, alpha=0.1, method="rk4", learn_rho=True, generator=gen()),
     "recycled": lambda: RoaFNN([3, 3, 3, 2, 3, 3], recycle=True, generator=gen()),
 }
 
@@ -62,6 +70,23 @@ def test_round_trip(kind, tmp_path):
     assert twin.settings() == model.settings()
     assert [p.requires_grad for p in twin.parameters()] == [True] * len(list(model.parameters()))
     assert [f.name for f in tmp_path.iterdir()] == ["model.safetensors"]
+
+
+@pytest.mark.parametrize("kind", ["ode", "euler", "flow"])
+def test_files_from_before_the_layers_in_continuous_time_were_three(tmp_path, kind):
+    """They say RoaODE, with settings that told the three apart."""
+    model, file = MODELS[kind](), tmp_path / "model.safetensors"
+    settings = {"backend": "auto", "memory": "store", "tolerance": 1e-6, "beta": [0.75, 0.75]}
+    settings |= {"reading": model.reading, "method": model.method, "gamma": [0.001, 0.001]}
+    settings |= {"matrices": "roa"} | model.settings()
+    about = {"class": "RoaODE", "settings": settings, "dtype": "float32"}
+    metadata = {"format": "roann", "version": "1", "model": json.dumps(about)}
+    tensors = {k: v.clone() for k, v in model.state_dict().items() if k != "_extra_state"}
+    save_file(tensors, file, metadata)
+    again, u = roann.load(file), torch.randn(5, 2, 3, generator=gen(1))
+    assert type(again) is type(model)
+    gaps = torch.tensor([0.5, 0.1, 1.0, 0.0, 0.2]) * model.dt
+    assert torch.equal(again(u, intervals=gaps)[0], model(u, intervals=gaps)[0])
 
 
 def test_fresh_process(tmp_path):

@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from roann.nn import (
         HypothesisWarning,
         Roa,
+        RoaEuler,
+        RoaFlow,
         RoaFNN,
         RoaLayer,
         RoaODE,
@@ -23,7 +25,9 @@ __version__ = "0.1.0"
 __all__ = [
     "HypothesisWarning",
     "Roa",
+    "RoaEuler",
     "RoaFNN",
+    "RoaFlow",
     "RoaLayer",
     "RoaODE",
     "RoaRNN",

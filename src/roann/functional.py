@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from contextlib import AbstractContextManager, nullcontext
 from itertools import pairwise
 from typing import Any, Protocol, runtime_checkable
@@ -24,7 +25,7 @@ from roann.kernels.memory import MEMORIES
 from roann.kernels.problem import Problem
 from roann.kernels.ragged import Ragged
 
-BACKENDS = ("auto", "reference", *reversed(operator.KERNELS))
+BACKENDS = ChainMap[str, Any](operator.KERNELS, {"auto": None, "reference": None})  # a live view
 _HALF = (torch.float16, torch.bfloat16)
 _TRACERS = "torch.jit.trace or an exporter built on it"
 _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)

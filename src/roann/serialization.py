@@ -27,12 +27,13 @@ from torch import Tensor, nn
 
 from roann import _checks
 from roann.filters import Filter
-from roann.nn import Roa, RoaFNN, RoaLayer, RoaODE, RoaRNN, RoaRNNCell
+from roann.nn import Roa, RoaEuler, RoaFlow, RoaFNN, RoaLayer, RoaODE, RoaRNN, RoaRNNCell
+from roann.nn.continuous import upgraded
 from roann.nn.module import RoaModule
 
 FORMAT = 1
 CLASSES: dict[str, type[RoaModule]] = {
-    c.__name__: c for c in (RoaRNN, RoaRNNCell, RoaFNN, RoaLayer, RoaODE)
+    c.__name__: c for c in (RoaRNN, RoaRNNCell, RoaFNN, RoaLayer, RoaODE, RoaEuler, RoaFlow)
 }
 DTYPES: dict[str, torch.dtype] = {
     name: getattr(torch, name) for name in ("float32", "float64", "float16", "bfloat16")
@@ -84,7 +85,7 @@ def save(model: nn.Module, path: str | os.PathLike[str]) -> None:
 @overload
 def load(
     path: str | os.PathLike[str], *, device: torch.device | str | None = None
-) -> RoaRNN | RoaRNNCell | RoaFNN | RoaLayer | RoaODE: ...
+) -> RoaRNN | RoaRNNCell | RoaFNN | RoaLayer | RoaODE | RoaEuler | RoaFlow: ...
 
 
 @overload
@@ -222,11 +223,12 @@ def _ghost(file: Path, about: dict[str, Any], state: dict[str, Any]) -> RoaModul
     if "settings" not in about:
         what = f"nothing for {file}, which holds a {_short(about.get('class'))}"
         _checks.fail("into", "a model of your own to load into", what, "build it and pass it")
-    cls = CLASSES[_checks.choice("class in the file", _short(about.get("class")), CLASSES)]
+    kind, given = upgraded(about.get("class"), dict(about["settings"]))
+    cls = CLASSES[_checks.choice("class in the file", _short(kind), CLASSES)]
     try:
         dtype = DTYPES[_checks.choice("dtype", about.get("dtype"), DTYPES)]
         tensors = [t for t in state.values() if isinstance(t, Tensor)]
-        settings = _arguments(cls, about["settings"], tensors)
+        settings = _arguments(cls, given, tensors)
         return cls(**settings, device="meta", dtype=dtype)
     except (KeyError, TypeError, ValueError, OverflowError, RuntimeError) as e:
         _checks.fail("path", f"settings of a {cls.__name__}", f"{file} ({_short(e)})")

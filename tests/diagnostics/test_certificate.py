@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -209,23 +207,6 @@ def test_layers_and_systems_with_step() -> None:
     measured = certify(Halving(), normal(20, 1))
     assert measured.log_largest == pytest.approx(-20 * math.log(2))
     assert measured.model == "Halving"
-
-
-def test_it_plots(tmp_path: Path) -> None:
-    target = tmp_path / "spectrum.png"
-    figure = certify(roarnn(0.1, 50), normal(50, 2, 2)).plot(target)
-    assert target.read_bytes().startswith(b"\x89PNG")
-    axes = figure.axes[0]
-    assert len(axes.lines) == 2 + 4  # two runs, two ends of two intervals
-    low, high = axes.lines[2].get_ydata()[0], axes.lines[3].get_ydata()[0]
-    assert all(low <= y <= high for y in axes.lines[0].get_ydata())
-    assert len(certify(nn.RNN(2, 3), torch.zeros(4, 2)).plot().axes[0].lines) == 1
-
-
-def test_it_says_when_it_cannot_plot(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(ImportError, match="plot needs matplotlib; pip install matplotlib"):
-        certify(roarnn(0.1, 5), normal(5, 2)).plot()
 
 
 def test_unknown_spectrum() -> None:

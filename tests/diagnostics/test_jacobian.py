@@ -152,8 +152,8 @@ def test_three_verbs_are_one_map() -> None:
             dense = J.to_dense()
             v = normal(B, dense.shape[-1], seed=1)
             w = normal(B, dense.shape[-2], seed=2)
-            torch.testing.assert_close(J.apply(v), (dense @ v[..., None])[..., 0])
-            torch.testing.assert_close(J.apply_transpose(w), (dense.mT @ w[..., None])[..., 0])
+            torch.testing.assert_close(J.matvec(v), (dense @ v[..., None])[..., 0])
+            torch.testing.assert_close(J.matvec_transpose(w), (dense.mT @ w[..., None])[..., 0])
             torch.testing.assert_close(J.row((1,)).to_dense(), dense[1])
 
 

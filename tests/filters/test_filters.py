@@ -45,14 +45,14 @@ class TestEveryFilter:
         x = torch.randn(*lead, shape[1], generator=g, dtype=f64)
         y = torch.randn(*lead, shape[0], generator=g, dtype=f64)
         O = filter.to_dense().to(f64)
-        torch.testing.assert_close(filter.apply(x), x @ O.mT, rtol=0, atol=1e-14)
+        torch.testing.assert_close(filter.matvec(x), x @ O.mT, rtol=0, atol=1e-14)
         torch.testing.assert_close(filter(x), x @ O.mT, rtol=0, atol=1e-14)
-        torch.testing.assert_close(filter.apply_transpose(y), y @ O, rtol=0, atol=1e-14)
+        torch.testing.assert_close(filter.matvec_transpose(y), y @ O, rtol=0, atol=1e-14)
         form = filter.form().with_tensors(
             tuple(t.to(f64) if t.is_floating_point() else t for t in filter.form().tensors())
         )
-        torch.testing.assert_close(form.apply(x), x @ O.mT, rtol=0, atol=1e-14)
-        torch.testing.assert_close(form.apply_transpose(y), y @ O, rtol=0, atol=1e-14)
+        torch.testing.assert_close(form.matvec(x), x @ O.mT, rtol=0, atol=1e-14)
+        torch.testing.assert_close(form.matvec_transpose(y), y @ O, rtol=0, atol=1e-14)
         torch.testing.assert_close(form.to_dense().to(f64), O, rtol=0, atol=1e-14)
 
     def test_adjoint_and_isometry(self, name, shape, depth):
@@ -60,21 +60,21 @@ class TestEveryFilter:
         lead = (2,) if depth is None else (depth, 2)
         x = torch.randn(*lead, shape[1], generator=g, dtype=f64)
         y = torch.randn(*lead, shape[0], generator=g, dtype=f64)
-        left = (filter.apply(x) * y).sum()
-        right = (x * filter.apply_transpose(y)).sum()
+        left = (filter.matvec(x) * y).sum()
+        right = (x * filter.matvec_transpose(y)).sum()
         torch.testing.assert_close(left, right, rtol=1e-13, atol=1e-13)
         if shape[0] >= shape[1]:
-            torch.testing.assert_close(filter.apply(x).norm(), x.norm(), rtol=1e-13, atol=0)
-            back = filter.apply_transpose(filter.apply(x))
+            torch.testing.assert_close(filter.matvec(x).norm(), x.norm(), rtol=1e-13, atol=0)
+            back = filter.matvec_transpose(filter.matvec(x))
             torch.testing.assert_close(back, x, rtol=0, atol=1e-13)
 
     def test_gradients_flow_through_and_not_into_it(self, name, shape, depth):
         filter = make(name, shape, depth)
         lead = (2,) if depth is None else (depth, 2)
         x = torch.randn(*lead, shape[1], generator=gen(3), dtype=f64).requires_grad_()
-        assert torch.autograd.gradcheck(filter.apply, x)
+        assert torch.autograd.gradcheck(filter.matvec, x)
         assert torch.autograd.gradcheck(
-            filter.apply_transpose, filter.apply(x).detach().requires_grad_()
+            filter.matvec_transpose, filter.matvec(x).detach().requires_grad_()
         )
         assert not list(filter.parameters())
         assert not any(b.requires_grad for b in filter.buffers())
@@ -92,7 +92,7 @@ class TestEveryFilter:
         for dtype in (torch.float32, torch.bfloat16):
             O = make(name, shape, depth, dtype=dtype)
             x = torch.ones(*(() if depth is None else (depth,)), 2, shape[1], dtype=dtype)
-            assert O.apply(x).dtype == dtype
+            assert O.matvec(x).dtype == dtype
             error = (O.to_dense().to(f64) - exact).abs().max()
             assert error <= 16 * torch.finfo(dtype).eps, "one seed is one filter in every dtype"
         ghost = filters.make(name, *shape, depth=depth, device="meta")
@@ -107,6 +107,7 @@ def test_module_apply_still_means_modules(name):
     model = nn.Sequential(nn.Linear(2, 3), make(name, (3, 3)))
     model.apply(lambda m: seen.append(type(m)))
     assert len(seen) == 3
+    assert type(model[1]).apply is nn.Module.apply
 
 
 @every
@@ -158,8 +159,8 @@ def test_rotations_turn_by_real_powers():
     O = make("rotations", (7, 7))
     third = O.turned(torch.tensor(1 / 3, dtype=f64))
     x = torch.randn(7, generator=gen(7), dtype=f64)
-    thrice = third.apply(third.apply(third.apply(x)))
-    torch.testing.assert_close(thrice, O.apply(x), rtol=0, atol=1e-14)
+    thrice = third.matvec(third.matvec(third.matvec(x)))
+    torch.testing.assert_close(thrice, O.matvec(x), rtol=0, atol=1e-14)
 
 
 def test_householder_determinant_is_the_parity():

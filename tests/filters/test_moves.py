@@ -76,7 +76,7 @@ class TestEveryMove:
         x = torch.randn(*lead, shape[1], generator=gen(1), dtype=torch.bfloat16)
         y = torch.randn(*lead, shape[0], generator=gen(2), dtype=torch.bfloat16)
         O = filter.to_dense().to(f64)
-        pairs = ((filter.apply(x), x.to(f64) @ O.mT), (filter.apply_transpose(y), y.to(f64) @ O))
+        pairs = ((filter.matvec(x), x.to(f64) @ O.mT), (filter.matvec_transpose(y), y.to(f64) @ O))
         for got, exact in pairs:
             assert got.dtype == torch.bfloat16
             scale = float(exact.abs().max())
@@ -86,7 +86,7 @@ class TestEveryMove:
         ghost = make(name, shape, depth, device="meta")
         assert ghost.to_dense().is_meta
         ghost.to_empty(device="cpu")
-        for use in (ghost.to_dense, ghost.form, lambda: ghost.apply(torch.ones(1, shape[1]))):
+        for use in (ghost.to_dense, ghost.form, lambda: ghost.matvec(torch.ones(1, shape[1]))):
             with pytest.raises(
                 RuntimeError, match=r"filter: expected a \w+ that was drawn or load"
             ):
@@ -113,7 +113,7 @@ def test_a_matrix_of_your_own_from_meta_must_be_loaded():
     ghost = filters.Given(O, device="meta").to_empty(device="cpu")
     ghost.reset_parameters(gen())
     with pytest.raises(RuntimeError, match="expected a Given that was drawn or loaded"):
-        ghost.apply(torch.ones(4))
+        ghost.matvec(torch.ones(4))
     ghost.load_state_dict({"matrix": O})
     assert torch.equal(ghost.to_dense(), O)
 

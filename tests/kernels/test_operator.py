@@ -429,10 +429,10 @@ class Doubled(Linear):
     half: torch.Tensor
     stacked = False
 
-    def apply(self, x):
+    def matvec(self, x):
         return 2 * x @ self.half.mT
 
-    def apply_transpose(self, x):
+    def matvec_transpose(self, x):
         return 2 * x @ self.half
 
     def to_dense(self):

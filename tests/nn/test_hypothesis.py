@@ -6,7 +6,7 @@ import warnings
 import pytest
 import torch
 
-from roann import HypothesisWarning, RoaFNN, RoaLayer, RoaODE, RoaRNN, RoaRNNCell
+from roann import HypothesisWarning, RoaEuler, RoaFlow, RoaFNN, RoaLayer, RoaODE, RoaRNN, RoaRNNCell
 from roann.nn.hypothesis import largest
 
 
@@ -21,6 +21,7 @@ MAKERS = {
     "layer": lambda **kw: RoaLayer(128, 100, **kw),
     "deep": lambda **kw: RoaFNN([128] * 4, **kw),
     "ode": lambda **kw: RoaODE(1, 128, **kw),
+    "euler": lambda **kw: RoaEuler(1, 128, **kw),
 }
 every = pytest.mark.parametrize("name", MAKERS)
 
@@ -101,7 +102,7 @@ def test_the_largest_alpha_of_a_vector_counts():
 
 
 def test_where_no_theorem_is_claimed_nothing_is_said():
-    RoaODE(1, 32, alpha=0.9, matrices="lipschitz", reading="euler", generator=gen())
+    RoaFlow(1, 32, alpha=0.9, reading="euler", generator=gen())
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (5, 3), (3, 5), (60, 60), (4, 6, 6)], ids=str)

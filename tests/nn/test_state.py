@@ -10,7 +10,7 @@ from safetensors.torch import load as from_bytes
 from safetensors.torch import save as to_bytes
 from torch import nn
 
-from roann import Roa, RoaFNN, RoaLayer, RoaODE, RoaRNN, RoaRNNCell
+from roann import Roa, RoaEuler, RoaFNN, RoaLayer, RoaODE, RoaRNN, RoaRNNCell
 
 f64 = torch.float64
 
@@ -24,7 +24,7 @@ MAKERS = {
     "cell": lambda **kw: RoaRNNCell(3, 4, generator=gen(), **kw),
     "layer": lambda **kw: RoaLayer(4, 4, generator=gen(), **kw),
     "deep": lambda **kw: RoaFNN([4] * 6, generator=gen(), **kw),
-    "ode": lambda **kw: RoaODE(3, 4, reading="euler", generator=gen(), **kw),
+    "ode": lambda **kw: RoaEuler(3, 4, generator=gen(), **kw),
 }
 BASE = {"alpha": 0.01, "nonlinearity": "relu", "filter": "qr"}
 every = pytest.mark.parametrize("name", MAKERS)

@@ -224,7 +224,8 @@ def bounds_of(model: object, maps: int | None = None, *, layer: int = 0) -> Boun
     """The bounds of a model of ours as it stands; None for other systems.
 
     Args:
-        model: `RoaRNN`, `RoaRNNCell`, `RoaFNN`, `RoaLayer`, or `RoaODE` at equal intervals.
+        model: `RoaRNN`, `RoaRNNCell`, `RoaFNN`, `RoaLayer`, or `RoaODE` and `RoaEuler` at
+            equal intervals.
         maps: M, the number of steps, for a recurrent model.
         layer: which recurrence of a model of several, counted as in h_n.
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,9 +16,6 @@ from roann.diagnostics.jacobian import trajectory
 from roann.diagnostics.spectrum import log_singular_values
 from roann.diagnostics.systems import feed_forward, recurrence
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 FAINT = math.log(1e3)  # a gradient that so changes its length is not lost, but hardly the same
 ALL = 512  # the largest state for which all singular values are computed unless asked otherwise
 
@@ -28,7 +24,7 @@ ALL = 512  # the largest state for which all singular values are computed unless
 class Certificate:
     """What the theorems promise for a model on given inputs, beside what was measured.
 
-    `print(certificate)` tells it in words; `plot` draws it.
+    `print(certificate)` tells it in words; `roann.lab.figures.certificate_spectrum` draws it.
 
     Attributes:
         model: the class of the model.
@@ -156,39 +152,6 @@ class Certificate:
             rows.append(("median", number(float(logs.median()))))
         width = max(len(name) for name, _ in rows)
         return "\n".join([f"{name:<{width}}  {text}" for name, text in rows] + ["", self.verdict])
-
-    def plot(self, path: str | Path | None = None) -> Figure:
-        """The measured spectrum beside the bounds; saved to `path` if given."""
-        try:
-            from matplotlib.figure import Figure
-        except ImportError as error:
-            raise ImportError("plot needs matplotlib; pip install matplotlib") from error
-        figure = Figure(figsize=(6.4, 4.0), layout="constrained")
-        axes = figure.add_subplot()
-        runs = self.log_singular_values.reshape(-1, self.log_singular_values.shape[-1])
-        index = torch.arange(1, runs.shape[-1] + 1)
-        for k, run in enumerate(runs):
-            seen = run.isfinite()
-            values = (run[seen] / math.log(10)).tolist()
-            axes.plot(
-                index[seen].tolist(), values, ".", color="C0", label=None if k else "measured"
-            )
-        if self.bounds is not None:
-            for label, interval, color, style in (
-                ("bound for this M", self.bounds.finite, "C1", "-"),
-                ("paper's, M → ∞", self.bounds.asymptotic, "black", ":"),
-            ):
-                ends = [e for e in (interval.log_lower, interval.log_upper) if math.isfinite(e)]
-                for k, end in enumerate(ends):
-                    name = None if k else label
-                    axes.axhline(end / math.log(10), label=name, color=color, linestyle=style)
-        figure.legend(loc="outside lower center", ncols=3, frameon=False)
-        axes.set_xlabel("singular value, from the largest")
-        axes.set_ylabel("log₁₀ σ of ∂x_M/∂x_0")
-        axes.set_title(f"{self.model}, {self.maps} maps", fontsize="medium")
-        if path is not None:
-            figure.savefig(path)
-        return figure
 
 
 def certify(

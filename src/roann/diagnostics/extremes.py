@@ -119,11 +119,11 @@ def smallest_log_singular_value(path: Trajectory, steps: int = 10) -> Tensor:
 class _Products(Protocol):
     """A linear map by its two products."""
 
-    def apply(self, v: Tensor) -> Tensor:
+    def matvec(self, v: Tensor) -> Tensor:
         """A v."""
         ...
 
-    def apply_transpose(self, w: Tensor) -> Tensor:
+    def matvec_transpose(self, w: Tensor) -> Tensor:
         """Aᵀ w."""
         ...
 
@@ -133,7 +133,7 @@ def _smallest(path: Trajectory, row: tuple[int, ...], steps: int) -> float:
     first = path.states[0][row]
     seen = random_unit(len(first), first)
     chain = [path.jacobian(k).row(row) for k in range(len(path))]
-    if any(bool((J.apply(seen) == 0).any()) for J in chain):
+    if any(bool((J.matvec(seen) == 0).any()) for J in chain):
         return -math.inf
     undone = list[_Undone]()
     for J in reversed(chain):
@@ -171,7 +171,7 @@ def _pushed(chain: Sequence[_Products], v: Tensor, transpose: bool) -> tuple[Ten
     """The direction and the log length of the product (or its transpose) applied to v."""
     log = 0.0
     for J in reversed(chain) if transpose else chain:
-        v = J.apply_transpose(v) if transpose else J.apply(v)
+        v = J.matvec_transpose(v) if transpose else J.matvec(v)
         length = float(v.norm())
         if length == 0:
             return v, -math.inf
@@ -200,14 +200,14 @@ class _Undone:
     read: Tensor
     E: Tensor
 
-    def apply(self, v: Tensor) -> Tensor:
+    def matvec(self, v: Tensor) -> Tensor:
         """J⁻¹ v."""
         x = torch.empty_like(v)
         x[self.copied] = v[self.copies]
         x[self.lost] = self._solve(v[self.made] - self.E @ x[self.read], transpose=False)
         return x
 
-    def apply_transpose(self, w: Tensor) -> Tensor:
+    def matvec_transpose(self, w: Tensor) -> Tensor:
         """J⁻ᵀ w."""
         y = torch.empty_like(w)
         y[self.made] = z = self._solve(w[self.lost], transpose=True)
@@ -221,7 +221,7 @@ class _Undone:
 
 def _undone(J: Jacobian, v: Tensor) -> _Undone | None:
     """J⁻¹, found with a random v; None if J is exactly singular."""
-    w = J.apply(v)
+    w = J.matvec(v)
     order = v.argsort()
     source = order[torch.searchsorted(v[order], w).clamp(max=len(v) - 1)]
     same = v[source] == w
@@ -235,7 +235,7 @@ def _undone(J: Jacobian, v: Tensor) -> _Undone | None:
         _checks.fail("path", f"steps that make at most {MADE} numbers anew", f"{len(made)}")
     units = v.new_zeros(len(made), len(v)).scatter_(1, made.unsqueeze(1), 1.0)
     # A vmap of no rows fails.
-    rows: Tensor = vmap(J.apply_transpose, chunk_size=CHUNK)(units) if len(made) else units
+    rows: Tensor = vmap(J.matvec_transpose, chunk_size=CHUNK)(units) if len(made) else units
     LU, pivots, info = torch.linalg.lu_factor_ex(rows[:, lost])
     if int(info) > 0:
         return None

@@ -40,7 +40,7 @@ class Trajectory:
 
     @torch.no_grad()
     def jacobian(self, k: int) -> Jacobian:
-        """∂x_{k+1}/∂x_k as a linear map (apply, apply_transpose, to_dense)."""
+        """∂x_{k+1}/∂x_k as a linear map (matvec, matvec_transpose, to_dense)."""
         return self.maps[k].jacobian(self.states[k])
 
     def jacobians(self, start: int = 0, stop: int | None = None) -> Iterator[Tensor]:

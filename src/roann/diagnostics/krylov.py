@@ -40,7 +40,11 @@ def random_unit(n: int, like: Tensor) -> Tensor:
 
 
 def extremes(
-    apply: Product, apply_transpose: Product, start: Tensor, steps: int, tolerance: float = 0.0
+    matvec: Product,
+    matvec_transpose: Product,
+    start: Tensor,
+    steps: int,
+    tolerance: float = 0.0,
 ) -> Extremes:
     """Golub–Kahan–Lanczos with full reorthogonalisation, from the unit vector `start`.
 
@@ -52,13 +56,13 @@ def extremes(
     diagonal, above = list[float](), list[float]()
     found = Extremes(0.0, 0.0, 0.0, 0.0)
     for k in range(min(steps, start.shape[0])):
-        u = _orthogonal_to(U, apply(v))
+        u = _orthogonal_to(U, matvec(v))
         diagonal.append(float(u.norm()))
         scale = max(diagonal)
         if diagonal[-1] <= tiny * scale:  # A is singular on this space, or zero
             return _of_bidiagonal(diagonal, above, 0.0)
         U.append(u / diagonal[-1])
-        v = _orthogonal_to(V, apply_transpose(U[-1]))
+        v = _orthogonal_to(V, matvec_transpose(U[-1]))
         beta = float(v.norm())
         found = _of_bidiagonal(diagonal, above, beta)
         if beta <= tiny * scale * start.shape[0] or (

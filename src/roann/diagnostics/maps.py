@@ -17,11 +17,11 @@ from roann.kernels.linear import Linear
 class Jacobian(Protocol):
     """∂x′/∂x at one point (or one per row of a batch), without being a matrix until asked."""
 
-    def apply(self, v: Tensor) -> Tensor:
+    def matvec(self, v: Tensor) -> Tensor:
         """J v, for v (…, N_in)."""
         ...
 
-    def apply_transpose(self, w: Tensor) -> Tensor:
+    def matvec_transpose(self, w: Tensor) -> Tensor:
         """Jᵀ w, for w (…, N_out)."""
         ...
 
@@ -62,14 +62,14 @@ class RoaJacobian:
     O: Linear
     alpha: Tensor
 
-    def apply(self, v: Tensor) -> Tensor:
+    def matvec(self, v: Tensor) -> Tensor:
         """J v."""
-        return self.alpha * self.slope * (v @ self.W.mT) + (1 - self.alpha) * self.O.apply(v)
+        return self.alpha * self.slope * (v @ self.W.mT) + (1 - self.alpha) * self.O.matvec(v)
 
-    def apply_transpose(self, w: Tensor) -> Tensor:
+    def matvec_transpose(self, w: Tensor) -> Tensor:
         """Jᵀ w."""
         through_W = (self.alpha * self.slope * w) @ self.W
-        return through_W + self.O.apply_transpose((1 - self.alpha) * w)
+        return through_W + self.O.matvec_transpose((1 - self.alpha) * w)
 
     def to_dense(self) -> Tensor:
         """J."""
@@ -114,12 +114,12 @@ class FunctionJacobian:
     def _at(self, x: Tensor) -> Tensor:
         return _called(self.function, x, self.u)
 
-    def apply(self, v: Tensor) -> Tensor:
+    def matvec(self, v: Tensor) -> Tensor:
         """J v, by forward mode."""
         result: Tensor = jvp(self._at, (self.x,), (v,))[1]
         return result
 
-    def apply_transpose(self, w: Tensor) -> Tensor:
+    def matvec_transpose(self, w: Tensor) -> Tensor:
         """Jᵀ w, by reverse mode."""
         result: Tensor = vjp(self._at, self.x)[1](w)[0]
         return result

@@ -1,4 +1,8 @@
-"""How each kind of model becomes a chain of maps: the only room that knows their parameters."""
+"""How a model becomes a chain of maps.
+
+Our layers tell their maps (`roann.nn.maps`), torch's stand in the table `CELLS`, and anything else
+offers `step`.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +16,9 @@ from torch import Tensor, nn
 
 from roann import _checks
 from roann.diagnostics.maps import FunctionMap, Map, RoaMap
-from roann.filters import Filter
-from roann.kernels.activations import ACTIVATIONS, Activation
+from roann.kernels.activations import Activation
 from roann.kernels.linear import Linear
-from roann.nn import RoaFNN, RoaLayer, RoaODE, RoaRNN, RoaRNNCell
+from roann.nn.maps import HasRoaMaps, RoaMaps, Scan
 
 
 @runtime_checkable
@@ -59,6 +62,7 @@ class Recurrence:
     batch_first: bool
     like: Tensor | None
     input_size: int | None = None
+    stacked: bool = False  # whether hx has a leading dimension, with an entry for each cell
 
     def enter(self, inputs: Tensor) -> Tensor:
         """The inputs as (T, …, I), in the dtype of the parameters."""
@@ -112,38 +116,29 @@ def feed_forward(model: object) -> list[Map] | None:
         if not model or not all(map(callable, model)):
             _checks.fail("model", "at least one function, and only functions, in a list", model)
         return [FunctionMap(layer) for layer in model]
-    if isinstance(model, RoaLayer):
-        alpha = torch.as_tensor(model.alpha, dtype=model.weight.dtype)
-        phi = ACTIVATIONS[model.nonlinearity]
-        return [RoaMap(model.weight, _form(model.filter, model.weight), alpha, phi, model.bias)]
-    if not isinstance(model, RoaFNN):
+    told = _told(model)
+    if told is None or told.recurrent:
         return None
-    maps: list[Map] = []
-    for i, run in enumerate(model.runs):
-        W = model.get_parameter(f"weight_{i}")
-        b = model.get_parameter(f"bias_{i}") if model.bias else None
-        O = _form(cast(Filter, model.get_submodule(f"filter_{i}")), W)
-        alpha = torch.as_tensor(model.alpha_of(f"_{i}"), dtype=W.dtype)
-        alphas = alpha if alpha.dim() == 2 else [alpha] * run.depth  # learned: one for each map
-        phi = ACTIVATIONS[model.nonlinearity]
-        maps += [
-            RoaMap(W[k], O.at(k), alphas[k], phi, None if b is None else b[k])
-            for k in range(run.depth)
-        ]
-    return maps
+    return [step for scan in told.scans for step in _in_depth(scan)]
 
 
 def recurrence(model: object) -> Recurrence:
     """The cells of a recurrent model, or of anything that offers `step`."""
-    if isinstance(model, RoaRNN | nn.RNNBase):
+    told = _told(model)
+    if told is not None and told.recurrent:
+        cells = tuple(_over_time(scan) for scan in told.scans)
+        W, W_i = told.scans[0].W, cast(Tensor, told.scans[0].W_i)
+        return Recurrence(cells, told.directions, told.batch_first, W, W_i.shape[1], told.stacked)
+    make = next((row for kind, row in CELLS.items() if isinstance(model, kind)), None)
+    if make is not None and isinstance(model, nn.RNNBase):
         directions = 2 if model.bidirectional else 1
         ends = ("", "_reverse")[:directions]
         suffixes = [f"_l{k}{end}" for k in range(model.num_layers) for end in ends]
-        cells = tuple(_cell(model, suffix) for suffix in suffixes)
+        cells = tuple(make(model, suffix) for suffix in suffixes)
         like = _like(model)
-        return Recurrence(cells, directions, model.batch_first, like, model.input_size)
-    if isinstance(model, RoaRNNCell | nn.RNNCellBase):
-        return Recurrence((_cell(model, ""),), 1, False, _like(model), model.input_size)
+        return Recurrence(cells, directions, model.batch_first, like, model.input_size, True)
+    if make is not None and isinstance(model, nn.RNNCellBase):
+        return Recurrence((make(model, ""),), 1, False, _like(model), model.input_size)
     if isinstance(model, Steppable):
         size = int(getattr(model, "state_size", 0))
         read = getattr(model, "read", None) or (lambda x: x)
@@ -165,8 +160,7 @@ def initial_states(model: object, of: Recurrence, inputs: Tensor, hx: Any) -> li
     if isinstance(hx, tuple):  # LSTM: (h_0, c_0)
         hx = torch.cat(hx, -1)
     if hx is not None:
-        single = not isinstance(model, RoaRNN | nn.RNNBase)
-        return [hx] if single else list(hx)
+        return list(hx) if of.stacked else [hx]
     own = getattr(model, "initial_state", None)
     if own is not None:
         return [own(lead[0] if lead else 1).reshape(*lead, -1)]
@@ -177,73 +171,60 @@ def initial_states(model: object, of: Recurrence, inputs: Tensor, hx: Any) -> li
 
 def roa(model: object, layer: int = 0) -> Roa | None:
     """What the theorems need of one layer of ours; None for other systems."""
-    if isinstance(model, RoaLayer):
-        widths = (model.in_features, model.out_features)
-        return Roa(
-            (model.weight.unsqueeze(0),), model.alpha, ACTIVATIONS[model.nonlinearity], widths
-        )
-    if isinstance(model, RoaFNN):
-        weights = tuple(model.get_parameter(f"weight_{i}") for i in range(len(model.runs)))
-        return Roa(weights, model.alpha, ACTIVATIONS[model.nonlinearity], model.sizes)
-    if isinstance(model, RoaRNNCell):
-        return Roa((model.weight_hh,), model.alpha, ACTIVATIONS[model.nonlinearity], None)
-    if isinstance(model, RoaODE) and model.matrices == "roa" and model.method is None:
-        # As it steps without time stamps; for intervals give `roa_bounds` their α_k.
-        return Roa((model.weight(),), model.alpha, ACTIVATIONS[model.nonlinearity], None)
-    if isinstance(model, RoaRNN):
-        directions = 2 if model.bidirectional else 1
-        end = "_reverse" if layer % directions else ""
-        suffix = f"_l{layer // directions}{end}"
-        W = model.get_parameter("weight_hh" + suffix)
-        return Roa((W,), model.alpha_of(suffix), ACTIVATIONS[model.nonlinearity], None)
-    return None
+    told = _told(model)
+    if told is None:
+        return None
+    if told.recurrent:
+        if not 0 <= layer < len(told.scans):
+            _checks.fail("layer", f"an index below {len(told.scans)}", layer)
+        scan = told.scans[layer]
+        return Roa((scan.W,), scan.alpha, scan.phi, None)
+    first, weights = told.scans[0], tuple(scan.W for scan in told.scans)
+    widths = (weights[0].shape[-1], *(W.shape[-2] for W in weights for _ in W))
+    alpha = first.alpha
+    if isinstance(alpha, Tensor) and alpha.dim() == 2:  # a row for each map
+        alpha = torch.cat([cast(Tensor, scan.alpha) for scan in told.scans])
+    return Roa(weights, alpha, first.phi, widths)
+
+
+def _told(model: object) -> RoaMaps | None:
+    """The maps of a layer that tells them."""
+    return model.roa_maps() if isinstance(model, HasRoaMaps) else None
+
+
+def _in_depth(scan: Scan) -> list[Map]:
+    W, O, alpha = scan.W, *_as_weights(scan)
+    alphas = alpha if alpha.dim() == 2 else [alpha] * len(W)
+    b = [None] * len(W) if scan.b is None else scan.b
+    return [RoaMap(W[k], O.at(k), alphas[k], scan.phi, b[k]) for k in range(len(W))]
+
+
+def _over_time(scan: Scan) -> Cell:
+    W, W_i, b = scan.W, cast(Tensor, scan.W_i), scan.b
+    O, alpha = _as_weights(scan)
+
+    def maps(u: Tensor) -> Sequence[Map]:
+        drives = u @ W_i.mT if b is None else u @ W_i.mT + b
+        return [RoaMap(W, O, alpha, scan.phi, drive) for drive in drives]
+
+    return Cell(W.shape[0], maps, lambda x: x)
+
+
+def _as_weights(scan: Scan) -> tuple[Linear, Tensor]:
+    """O and α in the dtype of W."""
+    dtype = scan.W.dtype
+    tensors = (t.to(dtype) if t.is_floating_point() else t for t in scan.O.tensors())
+    return scan.O.with_tensors(tuple(tensors)), torch.as_tensor(scan.alpha, dtype=dtype)
 
 
 def _like(model: nn.Module) -> Tensor | None:
     return next(model.parameters(), None)
 
 
-def _form(O: Filter, W: Tensor) -> Linear:
-    """The filter as kernels consume it, in the dtype of W."""
-    form = O.form()
-    return form.with_tensors(
-        tuple(t.to(W.dtype) if t.is_floating_point() else t for t in form.tensors())
-    )
-
-
 def _function_cell(
     size: int, step: Callable[[Tensor, Tensor], Tensor], read: Callable[[Tensor], Tensor]
 ) -> Cell:
     return Cell(size, lambda u: [FunctionMap(step, u_k) for u_k in u], read)
-
-
-def _cell(model: nn.Module, suffix: str) -> Cell:
-    """The cell whose parameters end in `suffix`."""
-
-    def parameter(name: str) -> Tensor | None:
-        found: Tensor | None = getattr(model, name + suffix, None)
-        return found
-
-    W, W_i = cast(Tensor, parameter("weight_hh")), cast(Tensor, parameter("weight_ih"))
-    if isinstance(model, RoaRNN | RoaRNNCell):
-        O = _form(cast(Filter, model.get_submodule("filter" + suffix)), W)
-        alpha = torch.as_tensor(model.alpha_of(suffix), dtype=W.dtype)
-        phi, b = ACTIVATIONS[model.nonlinearity], parameter("bias")
-
-        def maps(u: Tensor) -> Sequence[Map]:
-            drives = u @ W_i.mT if b is None else u @ W_i.mT + b
-            return [RoaMap(W, O, alpha, phi, drive) for drive in drives]
-
-        return Cell(W.shape[0], maps, lambda x: x)
-    ours = _Weights(W_i, W, parameter("bias_ih"), parameter("bias_hh"), parameter("weight_hr"))
-    N = cast(int, model.hidden_size)
-    if isinstance(model, nn.LSTM | nn.LSTMCell):
-        out = N if ours.W_p is None else ours.W_p.shape[0]
-        return _function_cell(out + N, partial(_lstm_step, ours, out), lambda x: x[..., :out])
-    if isinstance(model, nn.GRU | nn.GRUCell):
-        return _function_cell(N, partial(_gru_step, ours), lambda x: x)
-    phi_of = torch.relu if cast(str, model.nonlinearity) == "relu" else torch.tanh
-    return _function_cell(N, partial(_rnn_step, ours, phi_of), lambda x: x)
 
 
 class _Weights(NamedTuple):
@@ -254,6 +235,12 @@ class _Weights(NamedTuple):
     b_i: Tensor | None
     b: Tensor | None
     W_p: Tensor | None
+
+    @classmethod
+    def of(cls, model: nn.Module, suffix: str) -> _Weights:
+        """Those whose names end in `suffix`."""
+        names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
+        return cls(*(getattr(model, name + suffix, None) for name in names))  # type: ignore[arg-type]
 
 
 def _rnn_step(w: _Weights, phi: Callable[[Tensor], Tensor], x: Tensor, u: Tensor) -> Tensor:
@@ -274,3 +261,32 @@ def _lstm_step(w: _Weights, out: int, x: Tensor, u: Tensor) -> Tensor:
     c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
     h = torch.sigmoid(o) * torch.tanh(c)
     return torch.cat([h if w.W_p is None else h @ w.W_p.mT, c], -1)
+
+
+def _rnn(model: nn.Module, suffix: str) -> Cell:
+    w = _Weights.of(model, suffix)
+    phi = torch.relu if cast(str, model.nonlinearity) == "relu" else torch.tanh
+    return _function_cell(w.W.shape[1], partial(_rnn_step, w, phi), lambda x: x)
+
+
+def _gru(model: nn.Module, suffix: str) -> Cell:
+    w = _Weights.of(model, suffix)
+    return _function_cell(w.W.shape[1], partial(_gru_step, w), lambda x: x)
+
+
+def _lstm(model: nn.Module, suffix: str) -> Cell:
+    w = _Weights.of(model, suffix)
+    N = cast(int, model.hidden_size)
+    out = N if w.W_p is None else w.W_p.shape[0]
+    return _function_cell(out + N, partial(_lstm_step, w, out), lambda x: x[..., :out])
+
+
+# torch's recurrent layers and cells: how each becomes one cell, from the suffix of its names.
+CELLS: dict[type[nn.Module], Callable[[nn.Module, str], Cell]] = {
+    nn.RNN: _rnn,
+    nn.RNNCell: _rnn,
+    nn.GRU: _gru,
+    nn.GRUCell: _gru,
+    nn.LSTM: _lstm,
+    nn.LSTMCell: _lstm,
+}

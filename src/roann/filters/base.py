@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from roann import _checks
-from roann.kernels.linear import Dense, Gather, Linear, Rotation
+from roann.kernels.linear import FORMS, Dense, Linear
 
 
 class Filter(nn.Module, ABC):
@@ -123,36 +123,31 @@ class Filter(nn.Module, ABC):
         """max(out, in): a rectangular structured filter is a corner of a square one this large."""
         return max(self.out_features, self.in_features)
 
-    def apply(self, x: Tensor | Callable[[nn.Module], None]) -> Any:
-        """O x for x of shape (…, in).
-
-        `nn.Module.apply(fn)` has the same name; given a function, this is that method, so that
-        `model.apply(init)` goes on working for models that contain filters.
-        """
-        if not isinstance(x, Tensor):
-            return super().apply(x)
+    def matvec(self, x: Tensor) -> Tensor:
+        """O x for x of shape (…, in)."""
         core = self._core()
         full = _fit(self._full(x), self._width(core, 1))
-        return core.apply(full)[..., : self.out_features].to(x.dtype)
+        return core.matvec(full)[..., : self.out_features].to(x.dtype)
 
-    def apply_transpose(self, x: Tensor) -> Tensor:
+    def matvec_transpose(self, x: Tensor) -> Tensor:
         """Oᵀ x for x of shape (…, out)."""
         core = self._core()
         full = _fit(self._full(x), self._width(core, 0))
-        return core.apply_transpose(full)[..., : self.in_features].to(x.dtype)
+        return core.matvec_transpose(full)[..., : self.in_features].to(x.dtype)
 
     def forward(self, x: Tensor) -> Tensor:
         """O x, so that a filter can stand where a module is wanted."""
-        return self.apply(x)  # type: ignore[no-any-return]
+        return self.matvec(x)
 
     def to_dense(self) -> Tensor:
         """O as a matrix (out, in), or (depth, out, in)."""
         return self._core().to_dense()[..., : self.out_features, : self.in_features]
 
     def form(self) -> Linear:
-        """How a kernel may consume it: structured if it can be, else a matrix."""
+        """How a kernel may consume it: its own form if that is in `FORMS`, else a matrix."""
         core = self._core()
-        if isinstance(core, Gather | Rotation) and self.out_features == self.in_features:
+        known = FORMS.get(core.name) is type(core)
+        if known and (core.rectangular or self.out_features == self.in_features):
             return core
         return Dense(self.to_dense())
 
@@ -174,9 +169,7 @@ class Filter(nn.Module, ABC):
         return ", ".join(parts + [f"{k}={v}" for k, v in self.settings().items()])
 
     def _width(self, core: Linear, axis: int) -> int:
-        if isinstance(core, Dense):
-            return (self.out_features, self.in_features)[axis]
-        return self.larger
+        return (self.out_features, self.in_features)[axis] if core.rectangular else self.larger
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Move the buffers, never into less than float32: Note [The dtype of a filter]."""

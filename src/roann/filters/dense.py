@@ -24,11 +24,11 @@ class _Matrix(Filter):
     matrix: Tensor
 
     def _core(self) -> Linear:
-        return self.form()
+        return Dense(self._held("matrix"))
 
     def form(self) -> Linear:
         """The matrix itself."""
-        return Dense(self._held("matrix"))
+        return self._core()
 
     def _sharpen(self, value: Tensor) -> Tensor:
         wide = self.out_features <= self.in_features
@@ -137,7 +137,7 @@ class Given(_Matrix):
 
     Example:
         >>> O = Given(torch.tensor([[0.0, 1.0], [-1.0, 0.0]]))
-        >>> O.apply(torch.tensor([3.0, 4.0]))
+        >>> O.matvec(torch.tensor([3.0, 4.0]))
         tensor([ 4., -3.])
 
     Reference: Definition II.2 of the paper.

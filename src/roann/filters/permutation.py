@@ -67,7 +67,7 @@ class Permutation(_Order):
     Example:
         >>> P = Permutation(6, generator=torch.Generator().manual_seed(0))
         >>> x = torch.randn(6)
-        >>> bool((P.apply_transpose(P.apply(x)) == x).all())
+        >>> bool((P.matvec_transpose(P.matvec(x)) == x).all())
         True
 
     Reference: Appendix C, Definition C.1 of the paper.
@@ -90,7 +90,7 @@ class Identity(_Fixed):
     Shape: x (…, in) gives O x (…, out), cut or padded with zeros.
 
     Example:
-        >>> Identity(3).apply(torch.tensor([1.0, 2.0, 3.0]))
+        >>> Identity(3).matvec(torch.tensor([1.0, 2.0, 3.0]))
         tensor([1., 2., 3.])
 
     Reference: Section IV-D of the paper (identity versus random orthogonal).
@@ -113,7 +113,7 @@ class Cycle(_Fixed):
     Shape: x (…, in) gives O x (…, out).
 
     Example:
-        >>> Cycle(3).apply(torch.tensor([1.0, 2.0, 3.0]))
+        >>> Cycle(3).matvec(torch.tensor([1.0, 2.0, 3.0]))
         tensor([3., 1., 2.])
 
     Reference: the shifting permutation of Rotman and Wolf's Shuffling RNN.

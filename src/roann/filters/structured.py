@@ -33,7 +33,7 @@ class Rotations(Filter):
     Example:
         >>> O = Rotations(6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
         >>> x = torch.ones(6, dtype=torch.float64)
-        >>> bool((O.apply(x).norm() - x.norm()).abs() < 1e-14)
+        >>> bool((O.matvec(x).norm() - x.norm()).abs() < 1e-14)
         True
 
     Reference: an O(N) member of the family of Section II-C of the paper.
@@ -90,16 +90,16 @@ class _Reflections(Linear):
             x = x - 2 * (x * v).sum(-1, keepdim=True) * v
         return x
 
-    def apply(self, x: Tensor) -> Tensor:
+    def matvec(self, x: Tensor) -> Tensor:
         return self._reflect(x, range(self.vectors.shape[-2] - 1, -1, -1))
 
-    def apply_transpose(self, x: Tensor) -> Tensor:
+    def matvec_transpose(self, x: Tensor) -> Tensor:
         return self._reflect(x, range(self.vectors.shape[-2]))
 
     def to_dense(self) -> Tensor:
         *lead, _, N = self.vectors.shape
         eye = torch.eye(N, dtype=self.vectors.dtype, device=self.vectors.device)
-        return self.apply_transpose(eye.expand(*lead, N, N))
+        return self.matvec_transpose(eye.expand(*lead, N, N))
 
 
 @final

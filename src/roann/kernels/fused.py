@@ -13,6 +13,7 @@ from torch import Tensor
 from roann.kernels.linear import Dense
 from roann.kernels.outer import add_outer
 from roann.kernels.problem import LARGE_ALPHA, Adjoint, Before, Problem, Room, Undone
+from roann.kernels.reference import mix
 
 __all__ = ["add_outer", "backward", "forward", "inverse", "project", "supports", "trace_room"]
 
@@ -60,11 +61,11 @@ def forward(p: Problem, keep: bool) -> tuple[Tensor, Tensor | None]:
             y, Ox = both[:, :N], both[:, N:]
         else:
             y = torch.matmul(x, (p.W[k] if p.W.dim() == 3 else p.W).mT)
-            Ox = p.O.at(k).apply(x)
+            Ox = p.O.at(k).matvec(x)
         if drive is not None:
             y = y + (p.at(drive, k) if drive.dim() > 1 else drive)
         value = p.phi.value(y)
-        torch.mul(Ox, 1 - alpha, out=out).add_(alpha * value)
+        mix(value, Ox, alpha, out=out)
         if trace is not None:
             p.at(trace, k).copy_(_kept(p, alpha, value, Ox))
         x = out
@@ -114,7 +115,7 @@ def backward(
         if isinstance(O, Dense):
             back.addmm_(rest, O.matrix)
         else:
-            back += O.apply_transpose(rest)
+            back += O.matvec_transpose(rest)
         if n == B:
             lam = back
         else:
@@ -139,10 +140,10 @@ def inverse(p: Problem, last: Tensor, rounds: int) -> Undone:
             p.at(after, k).copy_(x[:n])
         Ox = target
         for _ in range(rounds):
-            y = torch.matmul(O.apply_transpose(Ox), W.mT)
+            y = torch.matmul(O.matvec_transpose(Ox), W.mT)
             value = p.phi.value(y if here is None else y + here)
             Ox = target - scale * value
         p.at(trace, k).copy_(_kept(p, alpha, value, Ox))
-        x[:n] = O.apply_transpose(Ox)
+        x[:n] = O.matvec_transpose(Ox)
         p.at(previous, k).copy_(x[:n])
     return Undone(previous, x, trace, after)

@@ -26,12 +26,14 @@ class Linear(ABC):
         code: the number the native kernel knows it by, if it does.
         names: the names of its tensors, which are its annotated fields.
         integers: those that hold places in x, not numbers.
+        rectangular: whether N_out and N_in may differ; otherwise a rectangular filter is a corner.
     """
 
     name: ClassVar[str | None] = None
     code: ClassVar[int | None] = None
     names: ClassVar[tuple[str, ...]] = ()
     integers: ClassVar[tuple[str, ...]] = ()
+    rectangular: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
         cls.names = tuple(cls.__annotations__)
@@ -64,11 +66,11 @@ class Linear(ABC):
         return self.with_tensors(tuple(t[start:stop] for t in self.tensors()))
 
     @abstractmethod
-    def apply(self, x: Tensor) -> Tensor:
+    def matvec(self, x: Tensor) -> Tensor:
         """O x, for x of shape (…, N_in); a stacked form takes (T, …, N_in)."""
 
     @abstractmethod
-    def apply_transpose(self, x: Tensor) -> Tensor:
+    def matvec_transpose(self, x: Tensor) -> Tensor:
         """Oᵀ x, for x of shape (…, N_out); a stacked form takes (T, …, N_out)."""
 
     @abstractmethod
@@ -82,6 +84,7 @@ class Dense(Linear):
 
     name = "dense"
     code = 0
+    rectangular = True
     matrix: Tensor
 
     def shapes(self, out: int, into: int) -> tuple[tuple[int, ...], ...]:
@@ -94,12 +97,12 @@ class Dense(Linear):
     def stacked(self) -> bool:
         return self.matrix.dim() == 3
 
-    def apply(self, x: Tensor) -> Tensor:
+    def matvec(self, x: Tensor) -> Tensor:
         if self.stacked:
             return torch.matmul(x, self.matrix.mT)
         return F.linear(x, self.matrix)
 
-    def apply_transpose(self, x: Tensor) -> Tensor:
+    def matvec_transpose(self, x: Tensor) -> Tensor:
         return torch.matmul(x, self.matrix)
 
     def to_dense(self) -> Tensor:
@@ -137,10 +140,10 @@ class Gather(Linear):
     def stacked(self) -> bool:
         return self.index.dim() == 2
 
-    def apply(self, x: Tensor) -> Tensor:
+    def matvec(self, x: Tensor) -> Tensor:
         return _take(x, self.index)
 
-    def apply_transpose(self, x: Tensor) -> Tensor:
+    def matvec_transpose(self, x: Tensor) -> Tensor:
         return _take(x, self.inverse)
 
     def to_dense(self) -> Tensor:
@@ -167,10 +170,10 @@ class Rotation(Linear):
     def stacked(self) -> bool:
         return self.cos.dim() == 2
 
-    def apply(self, x: Tensor) -> Tensor:
+    def matvec(self, x: Tensor) -> Tensor:
         return _stack_like(self.cos, x) * x + _stack_like(self.sin, x) * _take(x, self.partner)
 
-    def apply_transpose(self, x: Tensor) -> Tensor:
+    def matvec_transpose(self, x: Tensor) -> Tensor:
         return _stack_like(self.cos, x) * x - _stack_like(self.sin, x) * _take(x, self.partner)
 
     def to_dense(self) -> Tensor:

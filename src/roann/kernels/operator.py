@@ -123,7 +123,11 @@ def choose(p: Problem, backend: str) -> Kernel:
     if backend == "native":
         native.demand(p)
     names = KERNELS if backend in ("auto", "native") else (backend,)
-    return next(KERNELS[name] for name in names if KERNELS[name].supports(p))
+    found = next((KERNELS[name] for name in names if KERNELS[name].supports(p)), None)
+    if found is None:
+        expected, cure = "a kernel that can do this scan", "pass backend='auto'"
+        _checks.fail("backend", expected, repr(backend), cure, RuntimeError)
+    return found
 
 
 def _problem(tensors: Tensors, plan: Plan, steps: int, sizes: Sizes) -> Problem:

@@ -1,7 +1,8 @@
 """The equation, as a plain loop: the truth every other kernel is measured against.
 
-Nothing else in the package writes this equation. It is differentiable to any order, and safe
-under `torch.func`, `vmap` and any dtype or device.
+No other Python code writes this equation: the fused kernel and `roann.Roa` call `mix`, diagnostics
+call `step`. The native kernel has it in C++ and is tested against this loop. The loop can be
+differentiated to any order, and is safe under `torch.func`, `vmap` and any dtype or device.
 """
 
 from __future__ import annotations
@@ -13,6 +14,20 @@ from torch import Tensor
 from roann.kernels.activations import Activation
 from roann.kernels.linear import Linear
 from roann.kernels.problem import Problem
+
+
+def mix(value: Tensor, Ox: Tensor, alpha: Tensor | float, out: Tensor | None = None) -> Tensor:
+    """α φ + (1 − α) O x from φ and O x; into `out`, which may not need a gradient, if given.
+
+    `step` has the same sum as one operation, `torch.lerp`, with other rounding.
+
+    Example:
+        >>> mix(torch.tensor([1.0]), torch.tensor([3.0]), 0.25)
+        tensor([2.5000])
+    """
+    if out is None:
+        return alpha * value + (1 - alpha) * Ox
+    return torch.mul(Ox, 1 - alpha, out=out).add_(alpha * value)
 
 
 def step(
@@ -32,7 +47,7 @@ def step(
     y = F.linear(x, W, drive if biased else None)
     if drive is not None and not biased:
         y = y + drive
-    return torch.lerp(O.apply(x), phi.value(y), alpha)
+    return torch.lerp(O.matvec(x), phi.value(y), alpha)
 
 
 def scan(p: Problem) -> tuple[Tensor, Tensor]:

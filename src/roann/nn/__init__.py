@@ -1,9 +1,11 @@
 """The layers: over time, over depth, in continuous time, and around any other module."""
 
+from roann.nn.alpha import multiscale
 from roann.nn.cell import RoaLayer, RoaRNNCell
+from roann.nn.euler import RoaEuler
+from roann.nn.flow import RoaFlow
 from roann.nn.fnn import RoaFNN
 from roann.nn.hypothesis import HypothesisWarning
-from roann.nn.mixing import multiscale
 from roann.nn.ode import RoaODE
 from roann.nn.rnn import RoaRNN
 from roann.nn.wrap import Roa
@@ -11,7 +13,9 @@ from roann.nn.wrap import Roa
 __all__ = [
     "HypothesisWarning",
     "Roa",
+    "RoaEuler",
     "RoaFNN",
+    "RoaFlow",
     "RoaLayer",
     "RoaODE",
     "RoaRNN",

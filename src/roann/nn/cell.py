@@ -10,7 +10,10 @@ from torch import Tensor, nn
 from roann import _checks
 from roann.filters import Filter, make
 from roann.functional import roa_step
+from roann.kernels.activations import ACTIVATIONS
+from roann.nn.alpha import Alpha
 from roann.nn.init import initialise
+from roann.nn.maps import RoaMaps, Scan
 from roann.nn.module import RoaModule, spec
 
 
@@ -63,9 +66,8 @@ class RoaRNNCell(RoaModule):
     ) -> None:
         _checks.size("input_size", input_size)
         _checks.size("hidden_size", hidden_size)
-        super().__init__(
-            rho, horizon, alpha, hidden_size, learn_rho, nonlinearity, init, device, dtype
-        )
+        given = Alpha.given(rho, horizon, alpha, learn_rho, hidden_size)
+        super().__init__(given, nonlinearity, init, device, dtype)
         self.input_size, self.hidden_size = input_size, hidden_size
 
         def room(*shape: int) -> nn.Parameter:
@@ -76,7 +78,7 @@ class RoaRNNCell(RoaModule):
             room(hidden_size, hidden_size),
         )
         self.register_parameter("bias", room(hidden_size) if bias else None)
-        self._add_logit("", self.weight_hh)
+        self._add_scan("", self.weight_hh)
         self.reset_parameters(generator)
         self.filter = make(filter, hidden_size, generator=generator, device=device, dtype=dtype)
 
@@ -88,6 +90,12 @@ class RoaRNNCell(RoaModule):
 
     def _maps(self) -> list[tuple[Tensor, float | Tensor]]:
         return [(self.weight_hh, self.alpha)]
+
+    def roa_maps(self) -> RoaMaps:
+        """The maps of the cell as they stand."""
+        W, W_i, b = self._weights()
+        phi = ACTIVATIONS[self.nonlinearity]
+        return RoaMaps((Scan(W, self.filter.form(), self.alpha, phi, b, W_i),))
 
     def step(self, x: Tensor, u: Tensor) -> Tensor:
         """The next state from x (…, N) and u (…, I)."""
@@ -141,7 +149,7 @@ class RoaRNNCell(RoaModule):
     def extra_repr(self) -> str:
         """Sizes, α and φ."""
         sizes = f"{self.input_size}, {self.hidden_size}"
-        return f"{sizes}, {self._describe_alpha()}, nonlinearity={self.nonlinearity}"
+        return f"{sizes}, {self._given}, nonlinearity={self.nonlinearity}"
 
 
 class RoaLayer(RoaModule):
@@ -194,9 +202,8 @@ class RoaLayer(RoaModule):
     ) -> None:
         _checks.size("in_features", in_features)
         _checks.size("out_features", out_features)
-        super().__init__(
-            rho, horizon, alpha, out_features, learn_rho, nonlinearity, init, device, dtype
-        )
+        given = Alpha.given(rho, horizon, alpha, learn_rho, out_features)
+        super().__init__(given, nonlinearity, init, device, dtype)
         self.in_features, self.out_features = in_features, out_features
         self.weight = nn.Parameter(
             torch.empty(out_features, in_features, device=device, dtype=dtype)
@@ -204,7 +211,7 @@ class RoaLayer(RoaModule):
         self.bias = (
             nn.Parameter(torch.empty(out_features, device=device, dtype=dtype)) if bias else None
         )
-        self._add_logit("", self.weight)
+        self._add_scan("", self.weight)
         self.reset_parameters(generator)
         self.filter = make(
             filter, out_features, in_features, generator=generator, device=device, dtype=dtype
@@ -217,6 +224,12 @@ class RoaLayer(RoaModule):
 
     def _maps(self) -> list[tuple[Tensor, float | Tensor]]:
         return [(self.weight, self.alpha)]
+
+    def roa_maps(self) -> RoaMaps:
+        """The one map of the layer as it stands."""
+        W, phi = self.weight.unsqueeze(0), ACTIVATIONS[self.nonlinearity]
+        b = None if self.bias is None else self.bias.unsqueeze(0)
+        return RoaMaps((Scan(W, self.filter.form(), self.alpha, phi, b),))
 
     def forward(self, x: Tensor) -> Tensor:
         """α φ(W x + b) + (1 − α) O x."""
@@ -239,4 +252,4 @@ class RoaLayer(RoaModule):
     def extra_repr(self) -> str:
         """Sizes, α and φ."""
         sizes = f"{self.in_features}, {self.out_features}"
-        return f"{sizes}, {self._describe_alpha()}, nonlinearity={self.nonlinearity}"
+        return f"{sizes}, {self._given}, nonlinearity={self.nonlinearity}"

@@ -13,8 +13,11 @@ from roann import _checks
 from roann.filters import Filter, make
 from roann.filters.base import full_precision
 from roann.functional import BACKENDS, roa_scan
+from roann.kernels.activations import ACTIVATIONS
 from roann.kernels.memory import MEMORIES
+from roann.nn.alpha import Alpha
 from roann.nn.init import initialise
+from roann.nn.maps import RoaMaps, Scan
 from roann.nn.module import RoaModule, spec
 
 
@@ -91,12 +94,13 @@ class RoaFNN(RoaModule):
             horizon = len(self.sizes) - 1
         outs = set(self.sizes[1:])
         features = self.sizes[-1] if len(outs) == 1 else None
-        mixing = rho, horizon, alpha, features, learn_rho
-        super().__init__(*mixing, nonlinearity, init, device, dtype, len(self.sizes) - 1)
+        given = Alpha.given(rho, horizon, alpha, learn_rho, features, len(self.sizes) - 1)
+        super().__init__(given, nonlinearity, init, device, dtype)
         self.runs = _runs(self.sizes)
         self.bias, self.recycle = bias, recycle
         self.backend = _checks.choice("backend", backend, BACKENDS)
         self.memory = _checks.choice("memory", memory, MEMORIES)
+        first = 0
         for i, run in enumerate(self.runs):
             shapes: dict[str, tuple[int, ...]]
             shapes = {"weight": (run.depth, run.n_out, run.n_in)}
@@ -104,7 +108,8 @@ class RoaFNN(RoaModule):
             for name, shape in shapes.items():
                 p = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
                 self.register_parameter(f"{name}_{i}", p)
-            self._add_logit(f"_{i}", p, run.depth)
+            self._add_scan(f"_{i}", p, slice(first, first + run.depth), run.depth)
+            first += run.depth
         self.reset_parameters(generator)
         shared: dict[tuple[int, int], Filter] = {}
         for i, run in enumerate(self.runs):
@@ -118,19 +123,6 @@ class RoaFNN(RoaModule):
                 shared[square] = O
             self.add_module(f"filter_{i}", O)
 
-    @property
-    def alpha(self) -> float | Tensor:
-        """α as it stands: as it was given; learned, one row for each map: (M, 1) or (M, N)."""
-        if not self.learn_rho:
-            return self.alpha_of("")
-        return torch.cat([self.alpha_of(f"_{i}") for i in range(len(self.runs))])  # type: ignore[misc]
-
-    def _share(self, alpha: Tensor, suffix: str) -> Tensor:
-        if alpha.dim() < 2 or not suffix:
-            return alpha
-        depths = [run.depth for run in self.runs]
-        return torch.split(alpha, depths)[int(suffix[1:])]
-
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Draw the parameters anew; filters stay, unless they came from meta without numbers."""
         for i in range(len(self.runs)):
@@ -141,6 +133,22 @@ class RoaFNN(RoaModule):
     def _maps(self) -> list[tuple[Tensor, float | Tensor]]:
         runs = range(len(self.runs))
         return [(self._tensor(f"weight_{i}"), self.alpha_of(f"_{i}")) for i in runs]
+
+    def roa_maps(self) -> RoaMaps:
+        """The maps of the network as they stand, one scan for each run."""
+        phi = ACTIVATIONS[self.nonlinearity]
+        return RoaMaps(
+            tuple(
+                Scan(
+                    self._tensor(f"weight_{i}"),
+                    self._filter(f"filter_{i}").form(),
+                    self.alpha_of(f"_{i}"),
+                    phi,
+                    self._tensor(f"bias_{i}") if self.bias else None,
+                )
+                for i in range(len(self.runs))
+            )
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         """The output of the last map."""
@@ -185,7 +193,7 @@ class RoaFNN(RoaModule):
             f"{width}" + (f" (×{n})" if (n := len(list(same))) > 1 else "")
             for width, same in groupby(self.sizes)
         )
-        return f"{widths}, {self._describe_alpha()}, nonlinearity={self.nonlinearity}"
+        return f"{widths}, {self._given}, nonlinearity={self.nonlinearity}"
 
 
 def _runs(sizes: tuple[int, ...]) -> list[Run]:

@@ -83,12 +83,12 @@ class Blend(Linear):
     def _beside(self, v: Tensor, x: Tensor) -> Tensor:
         return v.unsqueeze(1) if self.stacked and x.dim() == 3 else v
 
-    def apply(self, x: Tensor) -> Tensor:
+    def matvec(self, x: Tensor) -> Tensor:
         """The map."""
         through = torch.matmul(x, self.matrix.mT)
         return self._beside(self.stay, x) * x + self._beside(self.turn, x) * through
 
-    def apply_transpose(self, x: Tensor) -> Tensor:
+    def matvec_transpose(self, x: Tensor) -> Tensor:
         """Its transpose."""
         through = torch.matmul(self._beside(self.turn, x) * x, self.matrix)
         return self._beside(self.stay, x) * x + through
@@ -99,14 +99,14 @@ class Blend(Linear):
         return torch.diag_embed(stay) + self.turn.unsqueeze(-1) * self.matrix
 
 
-def check(reading: str, filter: Filter) -> None:
+def check(filter: Filter) -> None:
     """Refuse a filter without real powers: see Note [Which filters have powers]."""
-    if reading == "isometric" and not isinstance(filter, Rotations | Identity):
+    if not isinstance(filter, Rotations | Identity):
         _checks.fail(
             "filter",
-            "'rotations' or 'identity' for reading='isometric'",
+            "'rotations' or 'identity' for isometric steps",
             repr(filter.name),
-            "other matrices have no real power for every interval; or pass reading='euler'",
+            "other matrices have no real power for every interval; RoaEuler takes them",
         )
 
 
@@ -124,19 +124,9 @@ def euler(filter: Filter, alpha: float | Tensor, s: Tensor, stack: bool) -> tupl
     alphas = alpha * s
     rest = 1 - alphas
     matrix = filter.to_dense().to(s.dtype)
-    return alphas, _blend((1 - s) / rest, s * (1 - alpha) / rest, matrix, stack)
-
-
-def free_euler(A: Tensor, alpha: float | Tensor, s: Tensor, stack: bool) -> tuple[Tensor, Linear]:
-    """As `euler`, for any matrix A: x + α_k (A x + φ)."""
-    alphas = alpha * s
-    rest = 1 - alphas
-    return alphas, _blend(1 / rest, alphas / rest, A, stack)
-
-
-def _blend(stay: Tensor, turn: Tensor, matrix: Tensor, stack: bool) -> Blend:
-    # A view: the stack of T equal matrices takes no memory.
-    return Blend(stay, turn, matrix.expand(len(stay), *matrix.shape) if stack else matrix)
+    if stack:  # a view: T equal matrices take no memory
+        matrix = matrix.expand(len(s), *matrix.shape)
+    return alphas, Blend((1 - s) / rest, s * (1 - alpha) / rest, matrix)
 
 
 def generator(filter: Filter, x: Tensor) -> Tensor:

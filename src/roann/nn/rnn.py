@@ -12,11 +12,14 @@ from torch.nn.utils.rnn import PackedSequence
 from roann import _checks
 from roann.filters import Filter, make
 from roann.functional import BACKENDS, roa_scan, roa_step
+from roann.kernels.activations import ACTIVATIONS
 from roann.kernels.memory import MEMORIES
 from roann.nn import layout
+from roann.nn.alpha import Alpha
 from roann.nn.cell import RoaRNNCell
 from roann.nn.hypothesis import HypothesisWarning
 from roann.nn.init import initialise
+from roann.nn.maps import RoaMaps, Scan
 from roann.nn.module import RoaModule, spec
 
 
@@ -32,7 +35,7 @@ class RoaRNN(RoaModule):
         x, output = hx[0], []
         for u in input:
             y = u @ rnn.weight_ih_l0.T + x @ rnn.weight_hh_l0.T + rnn.bias_l0
-            x = rnn.alpha * torch.relu(y) + (1 - rnn.alpha) * rnn.filter_l0.apply(x)
+            x = rnn.alpha * torch.relu(y) + (1 - rnn.alpha) * rnn.filter_l0.matvec(x)
             output.append(x)
         output, h_n = torch.stack(output), x.unsqueeze(0)
 
@@ -105,8 +108,8 @@ class RoaRNN(RoaModule):
         _checks.size("input_size", input_size)
         _checks.size("hidden_size", hidden_size)
         _checks.size("num_layers", num_layers)
-        mixing = rho, horizon, alpha, hidden_size, learn_rho
-        super().__init__(*mixing, nonlinearity, init, device, dtype, num_layers)
+        given = Alpha.given(rho, horizon, alpha, learn_rho, hidden_size, num_layers)
+        super().__init__(given, nonlinearity, init, device, dtype)
         self.input_size, self.hidden_size = input_size, hidden_size
         self.num_layers = num_layers
         self.bias, self.batch_first, self.bidirectional = bias, batch_first, bidirectional
@@ -121,6 +124,7 @@ class RoaRNN(RoaModule):
             )
         self.backend = _checks.choice("backend", backend, BACKENDS)
         self.memory = _checks.choice("memory", memory, MEMORIES)
+        wide = isinstance(given.start, Tensor) and given.start.shape[-1] == hidden_size
         for layer, suffix in self._scans():
             I = input_size if layer == 0 else hidden_size * self._directions
             shapes: dict[str, tuple[int, ...]]
@@ -129,7 +133,7 @@ class RoaRNN(RoaModule):
             for name, shape in shapes.items():
                 p = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
                 self.register_parameter(name + suffix, p)
-            self._add_logit(suffix, p)
+            self._add_scan(suffix, p, layer if wide else (layer, 0))
         # Parameters before filters: one seed gives the same W, b, W_i under every filter.
         self.reset_parameters(generator)
         for _, suffix in self._scans():
@@ -231,20 +235,6 @@ class RoaRNN(RoaModule):
         return cell
 
     @property
-    def alpha(self) -> float | Tensor:
-        """α as it stands: as it was given, or, learned by several scans, one row for each."""
-        if not self.learn_rho:
-            return self.alpha_of("")
-        learned = [self.alpha_of(suffix) for _, suffix in self._scans()]
-        return learned[0] if len(learned) == 1 else torch.stack(learned)  # type: ignore[arg-type]
-
-    def _share(self, alpha: Tensor, suffix: str) -> Tensor:
-        if alpha.dim() < 2 or not suffix:
-            return alpha
-        row = alpha[int(suffix.split("_")[1][1:])]
-        return row if len(row) == self.hidden_size else row[0]
-
-    @property
     def _directions(self) -> int:
         return 2 if self.bidirectional else 1
 
@@ -263,6 +253,22 @@ class RoaRNN(RoaModule):
 
     def _maps(self) -> list[tuple[Tensor, float | Tensor]]:
         return [(self._tensor("weight_hh" + s), self.alpha_of(s)) for _, s in self._scans()]
+
+    def roa_maps(self) -> RoaMaps:
+        """The maps of every layer and direction as they stand, in torch's order."""
+        phi = ACTIVATIONS[self.nonlinearity]
+        scans = tuple(
+            Scan(
+                self._tensor("weight_hh" + suffix),
+                self._filter("filter" + suffix).form(),
+                self.alpha_of(suffix),
+                phi,
+                self._tensor("bias" + suffix) if self.bias else None,
+                self._tensor("weight_ih" + suffix),
+            )
+            for _, suffix in self._scans()
+        )
+        return RoaMaps(scans, self._directions, self.batch_first, stacked=True)
 
     @property
     def all_weights(self) -> list[list[Tensor]]:
@@ -360,7 +366,7 @@ class RoaRNN(RoaModule):
 
     def extra_repr(self) -> str:
         """As `torch.nn.RNN`'s, with α and φ."""
-        parts = [f"{self.input_size}, {self.hidden_size}", self._describe_alpha()]
+        parts = [f"{self.input_size}, {self.hidden_size}", str(self._given)]
         parts += [f"nonlinearity={self.nonlinearity}"]
         defaults: dict[str, object]
         defaults = {"num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0}

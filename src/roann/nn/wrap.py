@@ -10,14 +10,15 @@ from torch import Tensor, nn
 
 from roann import _checks
 from roann.filters import Filter, make
-from roann.nn.mixing import Mixed
-from roann.nn.module import spec
+from roann.kernels.reference import mix
+from roann.nn.alpha import Alpha
+from roann.nn.module import AlphaModule, spec
 
 # What torch's layers call the width they take and the width they give.
 WIDTHS = (("in_features", "out_features"), ("in_channels", "out_channels"))
 
 
-class Roa(Mixed):
+class Roa(AlphaModule):
     r"""Any module with a random orthogonal additive filter around it.
 
     .. math:: x' = \alpha\, f(x) + (1 - \alpha)\, O x, \quad \alpha = \rho / \mathrm{horizon}
@@ -84,12 +85,12 @@ class Roa(Mixed):
         if like is not None:
             device, dtype = device or like.device, dtype or like.dtype
         n_in, n_out = _widths(module) if features is None else _given(features)
-        super().__init__(rho, horizon, alpha, n_out, learn_rho, device, dtype)
+        super().__init__(Alpha.given(rho, horizon, alpha, learn_rho, n_out), device, dtype)
         self.module, self.dim = module, dim
         cell = isinstance(module, nn.RNNCellBase)
         self.state = _checks.size("state", int(cell) if state is None else state, least=0)
         self.filter = make(filter, n_out, n_in, generator=generator, device=device, dtype=dtype)
-        self._add_logit("", torch.empty(0, device=device, dtype=dtype))
+        self._add_scan("", torch.empty(0, device=device, dtype=dtype))
         self.reset_parameters()
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
@@ -141,7 +142,7 @@ class Roa(Mixed):
                 tuple(new.shape),
                 f"features are counted along dim={self.dim}; the rest of the shape must stay",
             )
-        return (alpha * new + (1 - alpha) * turned).to(new.dtype)
+        return mix(new, turned, alpha).to(new.dtype)
 
     def _turn(self, x: Tensor) -> Tensor:
         """O x along `dim`."""
@@ -152,8 +153,7 @@ class Roa(Mixed):
         if x.shape[self.dim] != n:
             got = tuple(x.shape)
             _checks.fail("x", f"{n} features along dim={self.dim}", got, error=RuntimeError)
-        turned: Tensor = self.filter.apply(x.movedim(self.dim, -1)).movedim(-1, self.dim)
-        return turned
+        return self.filter.matvec(x.movedim(self.dim, -1)).movedim(-1, self.dim)
 
     def settings(self) -> dict[str, Any]:
         """What its `state_dict` does not hold, as JSON can hold it."""
@@ -162,7 +162,7 @@ class Roa(Mixed):
 
     def extra_repr(self) -> str:
         """α, and along which dimension."""
-        parts = [self._describe_alpha()]
+        parts = [str(self._given)]
         parts += [f"dim={self.dim}"] if self.dim != -1 else []
         return ", ".join(parts)
 

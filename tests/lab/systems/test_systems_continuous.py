@@ -7,7 +7,7 @@ import torch
 from given_weights import F, filled, inputs, noise, rng
 from torch.func import jacrev
 
-from roann import RoaRNN
+from roann import RoaEuler, RoaRNN
 from roann.lab.models.antisymmetric import AntisymmetricRnn, AntisymmetricRnnConfig
 from roann.lab.models.cornn import CoRnn, CoRnnConfig
 from roann.lab.models.fastrnn import FastRnn, FastRnnConfig
@@ -52,6 +52,29 @@ def test_lipschitz_starts_with_entries_of_size_one_over_n():
     system = LipschitzRnn(1, LipschitzRnnConfig(200, init_std=0.1), rng())
     for M in (system.M_A, system.M_W):
         assert float(M.detach().std()) == pytest.approx(0.1 / 200, rel=0.02)
+
+
+@pytest.mark.parametrize("filter", ["rotations", "haar", "permutation"])
+def test_a_roarnn_is_a_lipschitz_rnn_with_this_A(filter):
+    """β = 1/2 leaves M free: M_A = α⁻¹((1−α)O − I) + γI, M_W = W + γI give the roaRNN."""
+    alpha, f64 = 0.05, torch.float64
+    roa = RoaEuler(2, N, "tanh", alpha=alpha, filter=filter, dtype=f64, generator=rng())
+    weights = {"M_A": roa.friction() + 0.3 * EYE, "M_W": roa.weight() + 0.3 * EYE}
+    weights |= {"U": roa.weight_ih_l0, "b": roa.bias_l0}
+
+    def same(gap: float = 1.0) -> LipschitzRnn:
+        config = LipschitzRnnConfig(N, alpha * gap, beta=0.5, gamma=0.3)
+        return filled(LipschitzRnn(2, config, rng()), **weights)
+
+    u = noise(15, 2, 2, seed=3)
+    torch.testing.assert_close(same()(u)[0], roa(u)[0], rtol=1e-10, atol=1e-12)
+    gaps = 3 * noise(15, seed=4).sigmoid()
+    x, states = torch.zeros(2, N, dtype=f64), []
+    for k in range(15):
+        x = same(float(gaps[k])).step(x, u[k])
+        states.append(x)
+    found, _ = roa(u, intervals=gaps)
+    torch.testing.assert_close(torch.stack(states), found, rtol=1e-10, atol=1e-12)
 
 
 def antisymmetric(gated: bool = False, epsilon: float = 0.1, gamma: float = 0.3):

@@ -4,6 +4,7 @@ Nothing here touches pyplot or a window. `save` and `inline_svg` write the same 
 data, so a figure can be rebuilt from its records and compared.
 """
 
+from roann.lab.figures.certificate import certificate_spectrum
 from roann.lab.figures.comparisons import (
     Panel,
     RhoPoint,
@@ -47,6 +48,7 @@ __all__ = [
     "ablation_panels",
     "bench_ratios",
     "best_point",
+    "certificate_spectrum",
     "cloud_of",
     "curve_of",
     "decision_surfaces",

@@ -147,6 +147,26 @@ def test_every_layer_and_direction_has_its_own():
     assert torch.equal(rnn.alpha[2], rnn.alpha_of("_l1"))
 
 
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
+def test_a_copy_is_asked_for_its_own_alpha(copied):
+    """`copy.copy` as the replicas of DataParallel are made: other tensors, the same attributes."""
+    rnn, _ = learner("rnn", "vector")
+    other = copied(rnn)
+    other._parameters = {n: nn.Parameter(p + 1) for n, p in rnn._parameters.items() if "alpha" in n}
+    for suffix, alpha in other.scan_alphas.items():
+        moved = torch.sigmoid(getattr(rnn, "alpha_logit" + suffix) + 1)
+        assert torch.equal(alpha.of(other), moved)
+        assert torch.equal(alpha.of(rnn), rnn.alpha_of(suffix))
+        assert not torch.equal(alpha.of(rnn), moved)
+
+
+def test_rows_are_told_by_place_not_by_name():
+    rows = torch.arange(1.0, 13).unsqueeze(1) / 20
+    rnn = RoaRNN(2, 3, 12, alpha=rows, init="scaled_normal", bidirectional=True, generator=gen())
+    found = torch.stack([alpha.of(rnn) for alpha in rnn.scan_alphas.values()])
+    assert torch.equal(found, rows.flatten().repeat_interleave(2))
+
+
 def test_a_vector_rho_is_a_vector_alpha():
     rho = torch.tensor([0.5, 1.0, 2.0, 4.0], dtype=f64)
     a = RoaRNN(3, 4, rho=rho, horizon=20, dtype=f64, generator=gen())
