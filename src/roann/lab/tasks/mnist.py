@@ -19,8 +19,6 @@ from roann.lab.tasks.base import Batch, Task
 PIXELS = 784
 HELD_OUT = 10_000  # the last training images, in the split "validation"
 
-Permutation = Literal["nengo", "urnn", "nnrnn", "lmu", "bit-reversal"]
-Split = Literal["paper", "validation"]
 SPLITS: tuple[str, ...] = ("paper", "validation")
 
 
@@ -66,7 +64,7 @@ class SMnistConfig:
     """
 
     batch_size: int = 100
-    split: Split = "paper"
+    split: str = "paper"
     eval_batch_size: int = 1000
     data_dir: str | None = None
 
@@ -87,7 +85,7 @@ class PsMnistConfig(SMnistConfig):
         permutation: the order of the pixels; see `PERMUTATIONS`.
     """
 
-    permutation: Permutation = "nengo"
+    permutation: str = "nengo"
 
     def __post_init__(self) -> None:
         super().__post_init__()
