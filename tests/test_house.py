@@ -38,7 +38,6 @@ LAB = [
     "progress",
     "records",
     "checkpoint",
-    "paper_figures",
     "data",
     "tasks",
     "models",

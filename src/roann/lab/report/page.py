@@ -24,20 +24,6 @@ from roann.lab.report.outcome import Outcome
 from roann.lab.report.runs import ReportError, Run, load_runs
 from roann.lab.report.summary import Section, sections_of
 
-_LEADS = {
-    "double-moon": "Two interlocking half rings of points, told apart by a network that is two "
-    "neurons wide and as deep as one likes.",
-    "copying": "Ten symbols are shown, then L blanks; at the marker the network must say the "
-    "symbols again, in order. The accuracy is that of the recall alone: over all steps a network "
-    "that recalls nothing would look almost perfect.",
-    "adding": "T random numbers go by, two of them marked, one in each half; at the end the "
-    "network must give their sum.",
-    "psmnist": "The 784 pixels of a handwritten digit, one at a time in a fixed random order; at "
-    "the end the network must name the digit. The best test accuracy over all epochs is shown; the "
-    "score chosen by validation is with every run.",
-    "smnist": "The 784 pixels of a handwritten digit, one at a time in reading order.",
-}
-
 
 def write_report(
     places: Iterable[Path],
@@ -165,7 +151,7 @@ def _section(
         "title": section.title,
         "score": score_name(section.goal.score),
         "trivial": score_text(section.goal.score, section.goal.trivial.get(section.goal.score)),
-        "lead": _LEADS.get(str(section.task["name"]), ""),
+        "lead": "" if section.row is None else section.row.blurb,
         "rows": [_row(arm, section) for arm in section.arms],
         "exhibits": _gallery(exhibits_of(section), numbers),
         "selected": any(outcome.selected is not None for _, outcome in outcomes),
