@@ -95,7 +95,7 @@ class Adding(Task):
         self.epoch_steps = None
         self.trivial = {"mse": 1 / 6}
 
-    def batch(self, seed: int, step: int) -> Batch:
+    def global_batch(self, seed: int, step: int) -> Batch:
         """Fresh sequences for update `step`."""
         return self._draw(generator(seed, "adding", "train", step))
 

@@ -96,7 +96,7 @@ class Copying(Task):
             "recall_accuracy": 1 / SYMBOLS,
         }
 
-    def batch(self, seed: int, step: int) -> Batch:
+    def global_batch(self, seed: int, step: int) -> Batch:
         """Fresh sequences for update `step`."""
         return self._draw(generator(seed, "copying", "train", step))
 

@@ -134,7 +134,7 @@ class SequentialMnist(Task):
         self.epoch_steps = kept // config.batch_size
         self._order: tuple[tuple[int, int], Tensor] | None = None
 
-    def batch(self, seed: int, step: int) -> Batch:
+    def global_batch(self, seed: int, step: int) -> Batch:
         """The next images in the order of this epoch."""
         pixels, labels = self._train
         epoch, k = divmod(step, len(labels) // self.batch_size)
