@@ -14,7 +14,7 @@ from roann.lab.data import DataError
 from roann.lab.exits import DATA, DIVERGED, INTERRUPTED, OK
 from roann.lab.models import MODELS
 from roann.lab.models.base import count_parameters
-from roann.lab.progress import printable, watcher
+from roann.lab.progress import counted, printable, watcher
 from roann.lab.records import is_number, plain
 from roann.lab.train import unit_steps
 
@@ -72,7 +72,8 @@ def _execute(verb: verbs.Result, folder: Path, step: int | None) -> int:
 
 def _summary(folder: Path, result: dict[str, Any]) -> str:
     primary, trivial = result["primary"], result["trivial"][result["primary"]]
-    head = f"{result['status']} after {result['steps']} steps ({result['seconds']:.0f} s)"
+    after = counted(result["steps"], "step")
+    head = f"{result['status']} after {after} ({result['seconds']:.0f} s)"
     lines = [f"{folder}: {head}: {result['cause']}"]
     for name, best in result["best"].items():
         final = result["final"][name].get(primary)
