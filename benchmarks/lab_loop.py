@@ -41,7 +41,7 @@ class _DrawnImages(Task):
         self._labels = torch.randint(10, (images,), generator=rng)
         self._order = torch.randperm(images, generator=rng)
 
-    def batch(self, seed: int, step: int) -> Batch:
+    def global_batch(self, seed: int, step: int) -> Batch:
         """The images of one update."""
         start = step % self.epoch_steps * self.batch_size if self.epoch_steps else 0
         chosen = self._order[start : start + self.batch_size]

@@ -18,8 +18,8 @@ from paper.measure import shown, trained, wall, whole
 from paper.pages import Table
 from paper.plan import FIGURES, SEEDS, entries
 from paper.theorems import first_order, spectra, worst_cases
-from roann.lab.paper_figures import LINEAR_SOFTMAX
 from roann.lab.report import Arm
+from roann.lab.tasks.mnist import LINEAR_SOFTMAX
 
 SPECS: dict[str, Any] = tomllib.loads((ROOT / "paper/tables.toml").read_text(encoding="utf-8"))
 

@@ -1,13 +1,9 @@
-"""What this machine offers to the scan: `python -m roann.info`."""
+"""Versions, threads and the kernel in use on this machine: `python -m roann.info`."""
 
 from __future__ import annotations
 
-import argparse
-import json
 import platform
 import subprocess
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -50,19 +46,10 @@ def _git(folder: Path, *words: str) -> str | None:
     return done.stdout.strip()
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Print `describe()`: one line for each fact, or JSON."""
-    parser = argparse.ArgumentParser(
-        prog="roann info", description="Say what this machine has, and why the rest is absent."
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    found = describe()
-    if parser.parse_args(argv).json:
-        print(json.dumps(found))
-    else:
-        print("\n".join(f"{name:8} {value}" for name, value in found.items()))
-    return 0
+def text() -> str:
+    """`describe()`, one line for each fact."""
+    return "\n".join(f"{name:8} {value}" for name, value in describe().items())
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    print(text())

@@ -22,8 +22,8 @@ class Jolt(Line):
         super().__init__()
         self.jolts = jolts
 
-    def batch(self, seed: int, step: int) -> Batch:
-        batch = super().batch(seed, step)
+    def global_batch(self, seed: int, step: int) -> Batch:
+        batch = super().global_batch(seed, step)
         return Batch(batch.inputs, batch.targets + self.jolts.get(step, 0.0))
 
 

@@ -1,10 +1,10 @@
 """The command: exit codes, results on stdout, words on stderr, and never a traceback."""
 
-import importlib
 import json
 import os
 import pty
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,10 +14,16 @@ import tiny_runs
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from roann.lab import cli
+from roann.lab import verbs
+from roann.lab.checkpoint import BusyError, CheckpointError
 from roann.lab.cli import main
-from roann.lab.config import parse, read_tables, read_text
+from roann.lab.config import ConfigError, parse, read_tables, read_text
+from roann.lab.data import DataError
+from roann.lab.exits import LabError
+from roann.lab.files import RunFileError
 from roann.lab.progress import Bar, Lines, Progress, watcher
+from roann.lab.report import ReportError
+from roann.lab.stop import InterruptedRun, UnfinishedRun
 
 EXPERIMENTS = sorted((Path(__file__).parents[2] / "experiments").glob("*.toml"))
 TINY = """
@@ -60,12 +66,14 @@ def test_help_imports_nothing_heavy():
     program = (
         "import sys, roann; before = set(sys.modules)\n"
         "from roann.lab.cli import main\n"
-        "codes = [main(words) for words in (['--help'], ['run', '--help'], ['sweep', '--help'])]\n"
+        "from roann.lab.verbs import VERBS\n"
+        "codes = [main([*verb, '--help']) for verb in ([], *([name] for name in VERBS))]\n"
         "print('\\n'.join(['new', *map(str, codes), *sorted(set(sys.modules) - before)]))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     new = done.stdout.rpartition("\nnew\n")[2].split()
-    assert new[:3] == ["0", "0", "0"], done.stderr
+    assert new[:9] == ["0"] * 9, done.stderr
+    assert not new[9].isdigit()
     assert not HEAVY & set(new)
 
 
@@ -235,9 +243,30 @@ def test_mnist_is_fetched_by_command(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out) == {"directory": str(tmp_path)}
 
 
-def test_info_is_passed_on(capsys):
+def test_info_as_json_and_as_text(capsys):
     assert main(["info", "--json"]) == 0
-    assert "torch" in json.loads(capsys.readouterr().out)
+    found = json.loads(capsys.readouterr().out)
+    assert {"roann", "python", "torch", "threads", "kernel"} <= set(found)
+    assert main(["info"]) == 0
+    shown = capsys.readouterr().out
+    assert [line.split(maxsplit=1) for line in shown.splitlines()] == [
+        [name, value] for name, value in found.items()
+    ]
+    module = subprocess.run([sys.executable, "-m", "roann.info"], capture_output=True, text=True)
+    assert [line.split()[0] for line in module.stdout.splitlines()] == list(found)
+
+
+@pytest.mark.parametrize("verb", verbs.VERBS)
+def test_every_verb_has_one_parser(verb, file, capsys):
+    """Help in the same form, the common flags, and the same answer to a flag that is not known."""
+    assert main([verb, "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith(f"usage: roann {verb} [-h]")
+    assert re.search(r"-q, --quiet +Print warnings and the result only", shown)
+    assert re.search(r"-v, --verbose", shown)
+    needed = {"run": file, "sweep": file, "resume": ".", "probe": ".", "data": "mnist"}
+    assert main([verb, *filter(None, [needed.get(verb)]), "--flap"]) == 2
+    assert "--flap" in capsys.readouterr().err
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
@@ -257,17 +286,36 @@ def test_random_words_are_answered_in_words(tmp_path, monkeypatch, words, capsys
     assert "Traceback" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", cli.CODES)
-def test_exit_codes_are_of_errors_that_exist(name):
-    module, _, kind = name.rpartition(".")
-    assert issubclass(getattr(importlib.import_module(module), kind), Exception)
+class OutsideError(LabError):
+    code = 9
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ConfigError("why"), 2), (BusyError("why"), 2), (ReportError("why"), 2),
+        (RunFileError("why"), 4), (CheckpointError("why"), 4), (DataError("why"), 4),
+        (UnfinishedRun("why"), 75), (InterruptedRun(signal.SIGTERM), 75),
+        (InterruptedRun(signal.SIGINT), 130), (OutsideError("why"), 9),
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_an_error_carries_its_exit_code(error, code, monkeypatch, capsys):
+    def fail(args):
+        raise error
+
+    monkeypatch.setattr(verbs, "read", fail)
+    assert main(["run"]) == code
+    assert capsys.readouterr().err == f"roann: {error}\n"
+    with pytest.raises(type(error)):
+        main(["run", "-v"])
 
 
 def test_a_bug_of_ours_is_not_hidden(file, monkeypatch):
     def broken(words):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(cli, "_parse", broken)
+    monkeypatch.setattr(verbs, "read", broken)
     with pytest.raises(ZeroDivisionError):
         main(["run", file])
 

@@ -12,6 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from roann.filters import FILTERS
+from roann.kernels.activations import ACTIVATIONS
+from roann.kernels.memory import MEMORIES
 from roann.lab.config import (
     MAX_FILE,
     RUN_ID,
@@ -23,6 +26,7 @@ from roann.lab.config import (
     to_toml,
 )
 from roann.lab.models import MODELS
+from roann.lab.run import build
 from roann.lab.tasks import TASKS
 
 GOOD = """
@@ -264,3 +268,35 @@ def test_text_that_cannot_be_written_is_refused_in_words():
     settings = {"name": "psmnist", "data_dir": "/data/\udcff"}
     with pytest.raises(ConfigError, match=r"\[task\] data_dir must be text in UTF-8"):
         parse({"task": settings, "model": {"name": "roa-rnn"}})
+
+
+TABLES = {"filter": FILTERS, "nonlinearity": ACTIVATIONS, "memory": MEMORIES}
+
+
+@pytest.mark.parametrize("field", TABLES)
+@pytest.mark.parametrize("model", ["roa-rnn", "roa-fnn"])
+def test_a_name_added_to_a_table_is_known_to_configs(field, model, monkeypatch):
+    """The table is the only list of names: a row added from outside needs no second place."""
+    tables = {"task": {"name": "adding"}, "model": {"name": model, field: "mine"}}
+    with pytest.raises(ConfigError, match=rf"\[model\] {field}: expected one of .*, got 'mine'"):
+        parse(tables)
+    monkeypatch.setitem(TABLES[field], "mine", next(iter(TABLES[field].values())))
+    assert getattr(parse(tables).model, field) == "mine"
+
+
+def test_a_model_is_built_with_a_filter_from_outside(monkeypatch):
+    monkeypatch.setitem(FILTERS, "mine", FILTERS["cycle"])
+    mine, cycle = (
+        build(parse(read_text(GOOD.replace("rho = 1", f'filter = "{name}"'))))[1].system.rnn
+        for name in ("mine", "cycle")
+    )
+    O, same = (dict(rnn.named_buffers()) for rnn in (mine, cycle))
+    assert O
+    assert all((value == same[name]).all() for name, value in O.items())
+
+
+def test_no_name_of_a_table_is_listed_again():
+    """A field checked by a table has the type str: a Literal would be a second list."""
+    for row in (*TASKS.values(), *MODELS.values()):
+        for field in dataclasses.fields(row.config):
+            assert "Literal" not in str(field.type), f"{row.config.__name__}.{field.name}"

@@ -3,18 +3,19 @@
 import pytest
 
 from roann.lab import demo, run
+from roann.lab.cli import main
 
 
 def test_demo_end_to_end(tmp_path, capsys):
     out = tmp_path / "demo"
-    assert demo.main(["--out", str(out), "--steps", "2", "--quiet"]) == 0
+    assert main(["demo", "--out", str(out), "--steps", "2", "--quiet"]) == 0
     printed = capsys.readouterr().out
     for word in ("roa-rnn", "vanilla-rnn", "lstm", "(guessing)", "recall", "report.html"):
         assert word in printed
     assert (out / "demo.png").read_bytes()[:4] == b"\x89PNG"
     assert "Remembering" in (out / "report.html").read_text()
-    again = demo.main(["--out", str(out), "--steps", "2", "--quiet"])  # finished runs are kept
-    assert again == 0
+    # Finished runs are kept.
+    assert main(["demo", "--out", str(out), "--steps", "2", "--quiet"]) == 0
     for name in demo.MODELS:
         assert run.result_of(out / name)["steps"] == 2
 

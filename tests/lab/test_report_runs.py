@@ -11,8 +11,11 @@ from made_runs import ADDING, ROA, adding_evals, psmnist_evals, write_many, writ
 from test_tasks_mnist import DIRECTORY, real
 
 from roann.lab.data import load_mnist
-from roann.lab.paper_figures import LINEAR_SOFTMAX
-from roann.lab.report import ReportError, load_run, load_runs, sections_of
+from roann.lab.report import ReportError, load_run, load_runs, render, sections_of
+from roann.lab.report.exhibits import exhibits_of
+from roann.lab.tasks import TASKS, TaskRow
+from roann.lab.tasks.adding import Adding, AddingConfig
+from roann.lab.tasks.mnist import LINEAR_SOFTMAX
 
 
 def test_load_run_reads_all_five_parts(tmp_path: Path):
@@ -103,6 +106,25 @@ def test_tasks_of_one_title_are_told_apart(tmp_path: Path):
         write_run(tmp_path / split, task=task, model=ROA, evals=psmnist_evals(0.97, 0))
     titles = [section.title for section in sections_of(load_runs([tmp_path]))]
     assert titles == [f"Permuted sequential MNIST, split {s}" for s in ("paper", "validation")]
+
+
+def test_a_task_from_outside_brings_its_words_in_its_row(tmp_path: Path, monkeypatch):
+    """Title, blurb and ρ of a task are in its row of the table, and nowhere else."""
+    row = TaskRow(AddingConfig, Adding, "My task", "Add <these>.", size=("delay", "D"), rho=0.75)
+    for k, rho in enumerate((0.25, 0.5, 1.0, 2.0)):  # so many are drawn against ρ
+        task, model = {"name": "mine", "delay": 1200}, ROA | {"rho": rho}
+        write_run(tmp_path / f"{k}", task=task, model=model, evals=adding_evals(0.3, k))
+    write_run(tmp_path / "adding", task=ADDING, model=ROA, evals=adding_evals(0.3, 0))
+    runs = load_runs([tmp_path])
+    titles = [section.title for section in sections_of(runs)]
+    assert titles == ["Adding problem, T = 200", "mine"]
+    monkeypatch.setitem(TASKS, "mine", row)
+    _, section = sections_of(runs)
+    assert section.title == "My task, D = 1,200"
+    (against_rho,) = exhibits_of(section)
+    lines = [list(line.get_xdata()) for line in against_rho.figure.axes[0].lines]
+    assert [0.75, 0.75] in lines
+    assert "Add &lt;these&gt;." in render(runs, title="t")
 
 
 def test_scores_of_an_arm(tmp_path: Path):

@@ -118,10 +118,21 @@ def test_ctrl_c_while_the_server_of_processes_loads_ends_in_words(tmp_path):
         first = process.stderr.readline()
         os.killpg(process.pid, signal.SIGINT)
         rest = process.stderr.read()
-    assert first == "roann: 2 runs, 2 to do.\n"
+    assert first == "roann: 2 runs, 0 finished.\n"
     assert process.returncode == 130
     assert "Traceback" not in rest
-    assert "the same command goes on" in rest
+    assert "stopped by SIGINT; run the same command to continue." in rest
+
+
+def test_one_run_is_not_called_runs(tmp_path, caplog):
+    caplog.set_level("INFO", logger="roann")
+    cells = expand(experiment("adding", length=1), {"train.seed": [0, 1]}, tmp_path, "x")
+    first, second = cells
+    run_all({first: cells[first]}, 1, Stop(), quiet=True)
+    assert caplog.messages == ["1 run, 0 finished.", f"{first.name}: finished; 0 runs left."]
+    caplog.clear()
+    run_all(cells, 1, Stop(), quiet=True)
+    assert caplog.messages == ["2 runs, 1 finished.", f"{second.name}: finished; 0 runs left."]
 
 
 def test_a_run_in_another_process_is_left_to_it(tmp_path):

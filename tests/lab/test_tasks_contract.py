@@ -7,17 +7,81 @@ import sys
 import pytest
 import torch
 
+from roann.lab import data
 from roann.lab.streams import generator
 from roann.lab.tasks import TASKS, Batch, mean_scores
 from roann.lab.tasks.adding import Adding, AddingConfig
 from roann.lab.tasks.copying import Copying, CopyingConfig
 from roann.lab.tasks.double_moon import DoubleMoon, DoubleMoonConfig
+from roann.lab.tasks.mnist import PsMnistConfig, SequentialMnist, SMnistConfig
 
 SMALL = {
     "copying": lambda: Copying(CopyingConfig(lag=7, symbols=3, batch_size=4, eval_batches=2)),
     "adding": lambda: Adding(AddingConfig(length=9, batch_size=4, eval_batches=2)),
     "double-moon": lambda: DoubleMoon(DoubleMoonConfig(points=40, batch_size=8)),
 }
+
+
+DIGITS = {
+    "psmnist": lambda: SequentialMnist(PsMnistConfig(batch_size=8)),
+    "smnist": lambda: SequentialMnist(SMnistConfig(batch_size=8)),
+}
+
+
+@pytest.fixture(params=TASKS)
+def any_task(request, monkeypatch):
+    """Every task of the table; those of digits on drawn images, for the real ones may be absent."""
+    rng = torch.Generator().manual_seed(0)
+    images = torch.randint(256, (80, 28, 28), generator=rng, dtype=torch.uint8)
+    labels = torch.randint(10, (80,), generator=rng, dtype=torch.uint8)
+    monkeypatch.setattr(data, "load_mnist", lambda folder: (images, labels, images, labels))
+    return (SMALL | DIGITS)[request.param]()
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 4])
+def test_the_parts_of_all_ranks_are_the_global_batch(any_task, world):
+    for seed, step in ((0, 0), (5, 3), (5, 11)):
+        wanted = any_task.global_batch(seed, step)
+        parts = [any_task.batch(seed, step, rank, world) for rank in range(world)]
+        along = 1 if any_task.readout == "all" else 0
+        inputs = torch.cat([part.inputs for part in parts], -2)
+        assert same(Batch(inputs, torch.cat([part.targets for part in parts], along)), wanted)
+        sizes = [part.examples for part in parts]
+        assert sum(sizes) == any_task.batch_size
+        assert max(sizes) - min(sizes) == (any_task.batch_size % world > 0)
+        for part in parts:
+            assert part.targets.shape[along] == part.examples
+    assert same(any_task.batch(5, 3), any_task.batch(5, 3, 0, 1))
+
+
+@pytest.mark.parametrize(
+    ("rank", "world", "said"),
+    [(1, 1, "rank"), (-1, 2, "rank"), (2, 2, "rank"), (0, 0, "world"), (0, 9, "world"),
+     (0, 2.0, "world"), (True, 2, "rank")],
+)  # fmt: skip
+def test_a_rank_that_has_no_part_is_refused(make, rank, world, said):
+    with pytest.raises(ValueError, match=f"{said}: expected a whole number from"):
+        make().batch(0, 0, rank, world)
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_gradients_of_the_parts_add_up_to_that_of_the_global_batch(make, world):
+    task = make()
+    batch = task.global_batch(1, 2)
+    shape, rng = (task.input_size, task.output_size), torch.Generator().manual_seed(0)
+    weight = torch.randn(shape, dtype=torch.float64, generator=rng)
+
+    def gradient(part: Batch) -> torch.Tensor:
+        W = weight.clone().requires_grad_()
+        prediction = part.inputs.double() @ W
+        prediction = prediction[-1] if task.readout == "last" else prediction
+        targets = part.targets
+        loss = task.loss(prediction, targets.double() if targets.is_floating_point() else targets)
+        (found,) = torch.autograd.grad(loss, W)
+        return found * part.examples / task.batch_size
+
+    parts = [task.batch(1, 2, rank, world) for rank in range(world)]
+    torch.testing.assert_close(sum(gradient(part) for part in parts), gradient(batch))
 
 
 @pytest.fixture(params=SMALL)

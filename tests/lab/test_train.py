@@ -68,7 +68,7 @@ class Line(Task):
         x = torch.linspace(-1, 1, 10).unsqueeze(-1)
         self.batches = [Batch(part, 2 * part) for part in x.split(4)]
 
-    def batch(self, seed: int, step: int) -> Batch:
+    def global_batch(self, seed: int, step: int) -> Batch:
         return self.batches[step % 3]
 
     def evaluate_sets(self, seed: int, step: int) -> dict[str, Iterable[Batch]]:

@@ -29,7 +29,7 @@ TASKS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 # A server with torch imported: processes of their own, that can be killed, in a few milliseconds.
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload([*PRELOAD, "roann.lab.cli_verbs"])
+CONTEXT.set_forkserver_preload([*PRELOAD, "roann.lab.perform"])
 
 
 def experiment(task: str, model: dict[str, Any] | None = None, **train: Any) -> Experiment:

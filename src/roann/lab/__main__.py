@@ -9,7 +9,7 @@ import io
 import sys
 from collections.abc import Sequence
 
-USAGE = 2
+from roann.lab.exits import USAGE
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -26,6 +26,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
+from roann.lab.exits import LabError
 from roann.lab.files import (
     OWN,
     RunFileError,
@@ -69,7 +70,7 @@ class CheckpointError(RunFileError):
     """A checkpoint that is absent or does not verify."""
 
 
-class BusyError(Exception):
+class BusyError(LabError):
     """Another process is writing to the run directory."""
 
 

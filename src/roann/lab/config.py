@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 from annotated_types import Ge, Gt, Le
 
+from roann.lab.exits import LabError
+
 if TYPE_CHECKING:
     import pydantic
 
@@ -40,7 +42,7 @@ _Rate = Annotated[float, Gt(0), Le(1e9)]
 _Seconds = Annotated[float, Gt(0), Le(1e9)]
 
 
-class ConfigError(Exception):
+class ConfigError(LabError):
     """A user's mistake in a config: what, where, the value, what is allowed."""
 
 
@@ -52,30 +54,29 @@ class Train:
     and `checkpoint_every` always in iterations.
 
     Attributes:
-        optimizer: adam, sgd (no momentum), nag (SGD with Nesterov's momentum), rmsprop or adagrad.
-        lr: the learning rate.
-        momentum: of nag; the other optimisers have none.
-        alpha: what rmsprop keeps of its mean of squares at each step, torch's 0.99 if not given.
-        weight_decay: times the parameters, added to their gradients; none in the paper.
-        clip_norm: scale gradients down to this norm where they exceed it; none in the paper.
-        clip_value: cut every entry of a gradient down to this size; none in the paper.
-        unit: iteration or epoch (for tasks with a finite data set).
-        length: how long to train.
-        schedule: pairs (from, factor): from then on the learning rate is lr * factor.
-        warmup: the learning rate grows linearly over that many first iterations.
-        eval_every: how often to evaluate.
-        probe_at: when to measure spectrum, gradient flow and bounds; 0 is the initialisation.
-        black_box: how many steps around a leap of the loss to measure as well; none if not given.
-        log_every: how often to record the training loss.
-        checkpoint_every: iterations between checkpoints, 0 to go by time alone.
+        optimizer: adam, sgd (without momentum), nag (SGD with Nesterov momentum), rmsprop, adagrad.
+        lr: learning rate.
+        momentum: momentum of nag; the other optimizers have none.
+        alpha: smoothing constant of rmsprop; torch's default, 0.99, if not given.
+        weight_decay: L2 penalty on the parameters; none in the paper.
+        clip_norm: largest norm of the gradient, which is scaled down to it; none in the paper.
+        clip_value: largest absolute value of an entry of the gradient; none in the paper.
+        unit: iteration or epoch; epochs are for tasks with a finite data set.
+        length: number of units to train for.
+        schedule: pairs (start, factor): from start on, the learning rate is lr * factor.
+        warmup: number of first iterations in which the learning rate grows linearly to lr.
+        eval_every: number of units between evaluations.
+        probe_at: when to measure spectrum, gradient flow and bounds; 0 is before training.
+        black_box: number of steps to measure around a loss spike; none if not given.
+        log_every: iterations between records of the training loss.
+        checkpoint_every: iterations between checkpoints; 0 for checkpoints by time only.
         checkpoint_seconds: seconds between checkpoints.
-        stop_score: end when the first evaluation set's primary score is at least as good as this.
-        stop_evals: in how many evaluations in a row it must be.
-        max_seconds: end when training took this long, over all resumes.
-        clock: what training time is: wall, or processor, the time of the processor over the number
-            of threads, which is what the wall shows where nothing else runs (on a CPU alone).
-        seed: of weights, filters and data.
-        threads: of torch; sums in another order differ in the last bits, so it is part of the run.
+        stop_score: stop when the primary score of the first evaluation set reaches this.
+        stop_evals: number of evaluations in a row that must reach it.
+        max_seconds: stop after this much training time, over all resumes.
+        clock: how training time is measured: wall, or processor (CPU time over threads).
+        seed: seed of weights, filters and data.
+        threads: torch threads; part of the config because they change the last bits of sums.
         device: cpu or cuda.
     """
 

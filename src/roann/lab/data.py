@@ -21,10 +21,13 @@ import torch
 from torch import Tensor
 
 from roann.lab.checkpoint import replace_file
+from roann.lab.exits import DATA, LabError
 
 
-class DataError(RuntimeError):
+class DataError(LabError):
     """Data are absent or not what they should be; the message says what to do."""
+
+    code = DATA
 
 
 @dataclass(frozen=True)

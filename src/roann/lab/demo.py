@@ -1,8 +1,7 @@
-"""Why the project exists, in about a minute: three networks, one memory task, one picture."""
+"""Three networks on one memory task: a table, a figure and a report."""
 
 from __future__ import annotations
 
-import argparse
 import math
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from roann.lab.figures import curve_of, overview, save
 from roann.lab.progress import watcher
 from roann.lab.report import write_report
 
-LAG, STEPS, THREADS = 100, 300, 1
+LAG, THREADS = 100, 1
 MODELS: dict[str, dict[str, Any]] = {
     # The paper's settings at a shorter lag, with a warm-up: at lr 0.5 the first steps of Adam are
     # what makes some seeds collapse.
@@ -23,7 +22,7 @@ MODELS: dict[str, dict[str, Any]] = {
 }
 
 
-def experiment(name: str, steps: int = STEPS, lag: int = LAG) -> Experiment:
+def experiment(name: str, steps: int, lag: int = LAG) -> Experiment:
     """The demonstration's training of one model."""
     own = MODELS[name]
     every = max(1, steps // 12)
@@ -37,31 +36,25 @@ def experiment(name: str, steps: int = STEPS, lag: int = LAG) -> Experiment:
     )
 
 
-def main(argv: list[str] | None = None) -> int:
-    """`roann demo [--out DIR] [--quiet]`: train, measure, print a table, draw, write a page."""
-    parser = argparse.ArgumentParser(prog="roann demo", description=main.__doc__)
-    parser.add_argument("--out", type=Path, default=Path("demo"), help="where to put everything")
-    parser.add_argument("--steps", type=int, default=STEPS, help="training steps of each network")
-    parser.add_argument("--quiet", action="store_true", help="no progress")
-    options = parser.parse_args(argv)
+def demo(out: Path, steps: int, quiet: bool) -> None:
+    """Train the three networks, print a table, draw a figure and write a report into `out`."""
     print(
         f"Copying memory: remember 10 symbols over {LAG} blank steps. Three networks of 128 "
-        f"neurons, {options.steps} training steps each.",
+        f"neurons, {steps} training steps each.",
         flush=True,
     )
     results, folders = {}, {}
     stop = run.Stop()
     with stop.listening():
         for name in MODELS:
-            folders[name] = options.out / name
-            run.prepare(folders[name], experiment(name, options.steps))
-            results[name] = run.execute(folders[name], stop, watcher(options.quiet))
+            folders[name] = out / name
+            run.prepare(folders[name], experiment(name, steps))
+            results[name] = run.execute(folders[name], stop, watcher(quiet))
     found = {name: records.read(folder / run.METRICS) for name, folder in folders.items()}
     print("\n" + table(results, found))
-    picture = draw(found, results["roa-rnn"], options.out / "demo.png")
-    page = write_report(folders.values(), options.out / "report.html", title=TITLE)
+    picture = draw(found, results["roa-rnn"], out / "demo.png")
+    page = write_report(folders.values(), out / "report.html", title=TITLE)
     print(f"\nPicture: {picture}\nReport:  {page}")
-    return 0
 
 
 TITLE = "Remembering: roaRNN, RNN and LSTM side by side"

@@ -10,12 +10,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from roann.lab.exits import DATA, LabError
+
 MAX_JSON = 10_000_000  # bytes of a JSON file
 OWN = os.O_NOFOLLOW | os.O_CLOEXEC  # how a file of a run directory is opened for writing
 
 
-class RunFileError(Exception):
+class RunFileError(LabError):
     """A file of a run directory that is not what it should be."""
+
+    code = DATA
 
 
 def check_own(files: Iterable[Path], folders: Iterable[Path]) -> None:

@@ -36,6 +36,16 @@ def printable(text: str) -> str:
     return "".join(c for c in text if c == "\n" or unicodedata.category(c)[0] != "C")
 
 
+def counted(number: int, noun: str) -> str:
+    """A number and its noun.
+
+    Example:
+        >>> counted(1, "run"), counted(2000, "step")
+        ('1 run', '2,000 steps')
+    """
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
 class _Plain(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         return printable(super().format(record))

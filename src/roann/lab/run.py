@@ -26,7 +26,7 @@ from roann.lab.config import ConfigError, Experiment, Train, parse, read_tables,
 from roann.lab.models import Model, build_model
 from roann.lab.models.base import count_parameters
 from roann.lab.probe import probe
-from roann.lab.progress import Progress, log_to_file
+from roann.lab.progress import Progress, counted, log_to_file
 from roann.lab.run_context import BEST, BEST_COPY, CHECKPOINTS, RunContext, unfinished
 from roann.lab.stop import InterruptedRun, Stop, UnfinishedRun
 from roann.lab.tasks import TASKS, Task
@@ -196,7 +196,7 @@ def _conduct(
     finally:
         progress.close()
         lines.close()
-    _log.info("%s: %s after %d steps: %s.", folder.name, status, state.step, cause)
+    _log.info("%s: %s after %s: %s.", folder.name, status, counted(state.step, "step"), cause)
     return result
 
 

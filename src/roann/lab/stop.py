@@ -8,12 +8,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from roann.lab.exits import CTRL_C, INTERRUPTED, LabError
 
-class UnfinishedRun(Exception):  # noqa: N818 - not an error: the run can be resumed
+
+class UnfinishedRun(LabError):  # noqa: N818 - not an error: the run can be resumed
     """The end of the run could not be written; once it can, the run is resumed."""
 
+    code = INTERRUPTED
 
-class InterruptedRun(Exception):  # noqa: N818 - not an error: the run can be resumed
+
+class InterruptedRun(LabError):  # noqa: N818 - not an error: the run can be resumed
     """The run was asked to stop, and did.
 
     Args:
@@ -23,6 +27,7 @@ class InterruptedRun(Exception):  # noqa: N818 - not an error: the run can be re
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
         self.number = number
+        self.code = CTRL_C if number == signal.SIGINT else INTERRUPTED
 
 
 class Stop:

@@ -25,7 +25,7 @@ from typing import Any
 from roann.lab.checkpoint import BusyError
 from roann.lab.config import ConfigError, Experiment, parse, read_toml
 from roann.lab.files import RunFileError, parse_object
-from roann.lab.progress import log_to_file, printable
+from roann.lab.progress import counted, log_to_file, printable
 from roann.lab.run import (
     LOG,
     METRICS,
@@ -123,7 +123,7 @@ def run_all(
     context.set_forkserver_preload(PRELOAD)
     _start_server()
     waiting = [folder for folder in cells if result_of(folder) is None]
-    _log.info("%d runs, %d to do.", len(cells), len(waiting))
+    _log.info("%s, %d finished.", counted(len(cells), "run"), len(cells) - len(waiting))
     running: dict[ForkServerProcess, Path] = {}
     statuses: dict[Path, str] = {}
     kills: Counter[Path] = Counter()
@@ -146,14 +146,14 @@ def run_all(
             if statuses[folder] == "killed" and kills[folder] < ATTEMPTS and not stop.number:
                 waiting.append(folder)
             left = len(waiting) + len(running)
-            _log.info("%s: %s; %d to go.", folder.name, statuses[folder], left)
+            _log.info("%s: %s; %s left.", folder.name, statuses[folder], counted(left, "run"))
         if not quiet and time.monotonic() >= news:
             news = time.monotonic() + NEWS_SECONDS
             steps = [f"{f.name} at step {last_step(f)}" for f in running.values()]
             _log.info("running: %s.", ", ".join(steps))
     if stop.number:
         name = signal.Signals(stop.number).name
-        _log.warning("stopped by %s; the same command goes on with what was done.", name)
+        _log.warning("stopped by %s; run the same command to continue.", name)
     return {folder: _status(folder, None, statuses.get(folder)) for folder in cells}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal, Unpack
+from typing import Unpack
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +27,7 @@ class DilatedCnnConfig:
 
     hidden_size: int = 50
     dilations: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
-    nonlinearity: Literal["relu", "tanh"] = "relu"
+    nonlinearity: str = "relu"
 
     def __post_init__(self) -> None:
         limits.whole("hidden_size", self.hidden_size, 1, limits.WIDTH)

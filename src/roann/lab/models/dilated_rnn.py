@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Unpack
+from typing import ClassVar, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -37,7 +37,7 @@ class DilatedRnnConfig:
 
     hidden_size: int = 20
     dilations: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-    cell: Literal["rnn", "gru", "lstm"] = "rnn"
+    cell: str = "rnn"
 
     def __post_init__(self) -> None:
         limits.whole("hidden_size", self.hidden_size, 1, limits.WIDTH)

@@ -12,7 +12,7 @@ from roann.lab import limits
 from roann.lab.models.base import HeadInit, Preset, Row
 from roann.lab.models.modrelu import OrthogonalSystem
 from roann.lab.models.recurrence import Factory, builder, parameter
-from roann.lab.models.skew import ANGLES, Angles, block_angles_, exponential, skew, skew_size
+from roann.lab.models.skew import ANGLES, block_angles_, exponential, skew, skew_size
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class ExpRnnConfig:
     """
 
     hidden_size: int = 512
-    angles: Angles = "cayley"
+    angles: str = "cayley"
 
     def __post_init__(self) -> None:
         limits.whole("hidden_size", self.hidden_size, 1, limits.WIDTH)

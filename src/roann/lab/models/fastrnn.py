@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Unpack
+from typing import Unpack
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +27,7 @@ class FastRnnConfig:
     """
 
     hidden_size: int = 128
-    nonlinearity: Literal["tanh", "relu", "sigmoid"] = "tanh"
+    nonlinearity: str = "tanh"
     a: float = -3.0
     c: float = 3.0
     learn_scalars: bool = True

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -14,8 +13,6 @@ from torch import Tensor, nn
 from roann.kernels.activations import ACTIVATIONS
 from roann.lab import limits
 from roann.lab.models.base import Demand, Model, Preset, Row, Streams
-
-Nonlinearity = Literal["relu", "tanh", "sigmoid", "identity", "leaky_relu", "softplus"]
 
 
 @dataclass(frozen=True)
@@ -30,7 +27,7 @@ class FnnConfig:
 
     layers: int = 3
     width: int = 72
-    nonlinearity: Nonlinearity = "tanh"
+    nonlinearity: str = "tanh"
 
     def __post_init__(self) -> None:
         limits.whole("layers", self.layers, 2, 10_000)

@@ -12,7 +12,7 @@ from roann.kernels.activations import ACTIVATIONS
 from roann.lab import limits
 from roann.lab.models.base import Demand, Preset, Row, Streams
 from roann.lab.models.depth import DeepModel
-from roann.lab.models.fnn import Nonlinearity, layer_sizes
+from roann.lab.models.fnn import layer_sizes
 from roann.lab.models.recurrence import Factory
 
 
@@ -29,7 +29,7 @@ class HighwayConfig:
 
     layers: int = 50
     width: int = 50
-    nonlinearity: Nonlinearity = "relu"
+    nonlinearity: str = "relu"
     gate_bias: float = -2.0
 
     def __post_init__(self) -> None:

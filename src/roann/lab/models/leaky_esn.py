@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Unpack
+from typing import Unpack
 
 import torch
 from torch import Tensor
@@ -34,12 +34,12 @@ class LeakyEsnConfig:
 
     hidden_size: int = 256
     leak: float = 0.3
-    form: Literal["common", "jaeger2007"] = "common"
+    form: str = "common"
     radius: float = 0.9
-    radius_of: Literal["matrix", "effective"] = "matrix"
+    radius_of: str = "matrix"
     input_scale: float = 1.0
     bias_scale: float = 0.0
-    nonlinearity: Literal["tanh", "identity", "relu"] = "tanh"
+    nonlinearity: str = "tanh"
 
     def __post_init__(self) -> None:
         limits.whole("hidden_size", self.hidden_size, 1, limits.WIDTH)

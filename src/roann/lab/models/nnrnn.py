@@ -13,7 +13,7 @@ from roann.lab import limits
 from roann.lab.models.base import Preset, Row
 from roann.lab.models.modrelu import OrthogonalSystem
 from roann.lab.models.recurrence import Factory, builder, parameter
-from roann.lab.models.skew import ANGLES, Angles, block_angles_, exponential, skew, skew_size
+from roann.lab.models.skew import ANGLES, block_angles_, exponential, skew, skew_size
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class NnRnnConfig:
     """
 
     hidden_size: int = 512
-    angles: Angles = "cayley"
+    angles: str = "cayley"
     modulus_penalty: float = 0.1
     triangle_decay: float = 1e-4
     orthogonal_rate: float = 0.1

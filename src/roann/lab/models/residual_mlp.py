@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Unpack
+from typing import Unpack
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +12,7 @@ from roann.kernels.activations import ACTIVATIONS
 from roann.lab import limits
 from roann.lab.models.base import Demand, Preset, Row, Streams
 from roann.lab.models.depth import DeepModel
-from roann.lab.models.fnn import Nonlinearity, layer_sizes
+from roann.lab.models.fnn import layer_sizes
 from roann.lab.models.recurrence import Factory
 
 SCALINGS: dict[str, float] = {"none": 0.0, "sqrt": -0.5, "depth": -1.0}  # powers of the depth
@@ -31,8 +31,8 @@ class ResidualMlpConfig:
 
     layers: int = 50
     width: int = 50
-    nonlinearity: Nonlinearity = "tanh"
-    scaling: Literal["none", "sqrt", "depth"] = "none"
+    nonlinearity: str = "tanh"
+    scaling: str = "none"
 
     def __post_init__(self) -> None:
         limits.whole("layers", self.layers, 3, 10_000)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -15,14 +15,8 @@ from roann.kernels.activations import ACTIVATIONS
 from roann.kernels.memory import MEMORIES
 from roann.lab import limits
 from roann.lab.models.base import Demand, HeadInit, Model, Preset, Row, SequenceSystem, Streams
-from roann.lab.models.fnn import Nonlinearity, layer_sizes
+from roann.lab.models.fnn import layer_sizes
 from roann.nn.init import INITS
-
-FilterName = Literal["qr", "haar", "permutation", "identity", "cycle", "rotations", "householder"]
-Init = Literal["normal", "scaled_normal", "uniform", "orthogonal"]
-Backend = Literal["auto", "reference", "fused", "native"]
-Memory = Literal["store", "checkpoint", "reversible"]
-RhoVector = Literal["equal", "multiscale"]
 
 
 @dataclass(frozen=True)
@@ -48,11 +42,11 @@ class EyeRnnConfig:
     hidden_size: int = 128
     rho: float = 1.0
     horizon: int | None = None
-    nonlinearity: Nonlinearity = "relu"
-    init: Init = "normal"
-    backend: Backend = "auto"
-    memory: Memory = "store"
-    rho_vector: RhoVector | None = None
+    nonlinearity: str = "relu"
+    init: str = "normal"
+    backend: str = "auto"
+    memory: str = "store"
+    rho_vector: str | None = None
     spread: float | None = None
     learn_rho: float | None = None
 
@@ -83,7 +77,7 @@ class RoaRnnConfig(EyeRnnConfig):
         filter: O by name; "qr" is the paper's.
     """
 
-    filter: FilterName = "qr"
+    filter: str = "qr"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -109,12 +103,12 @@ class RoaFnnConfig:
     layers: int = 50
     width: int = 2
     rho: float = 5.0
-    nonlinearity: Nonlinearity = "tanh"
-    filter: FilterName = "qr"
+    nonlinearity: str = "tanh"
+    filter: str = "qr"
     recycle: bool = False
-    init: Init = "normal"
-    backend: Backend = "auto"
-    memory: Memory = "store"
+    init: str = "normal"
+    backend: str = "auto"
+    memory: str = "store"
 
     def __post_init__(self) -> None:
         limits.whole("layers", self.layers, 2, limits.LENGTH)
@@ -193,9 +187,7 @@ def eye_rnn(config: EyeRnnConfig, demand: Demand, streams: Streams) -> RoaSystem
     return _over_time(config, "identity", demand, streams)
 
 
-def _over_time(
-    config: EyeRnnConfig, filter: FilterName, demand: Demand, streams: Streams
-) -> RoaSystem:
+def _over_time(config: EyeRnnConfig, filter: str, demand: Demand, streams: Streams) -> RoaSystem:
     # O has its own stream: whatever it draws, W, W_i and b of a seed stay the same.
     O = make(filter, config.hidden_size, generator=streams("filter"))
     horizon = demand.horizon if config.horizon is None else config.horizon

@@ -11,12 +11,10 @@ The tests check both maps against it.
 from __future__ import annotations
 
 import math
-from typing import Literal
 
 import torch
 from torch import Tensor
 
-Angles = Literal["henaff", "cayley"]
 ANGLES: tuple[str, ...] = ("henaff", "cayley")
 
 
@@ -44,7 +42,7 @@ def skew_entries(A: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def block_angles_(entries: Tensor, n: int, kind: Angles, generator: torch.Generator | None) -> None:
+def block_angles_(entries: Tensor, n: int, kind: str, generator: torch.Generator | None) -> None:
     """Fill with the skew matrix of ⌊n/2⌋ planes: a_k at (2k, 2k+1), zero elsewhere.
 
     "henaff": a ~ U(−π, π). "cayley": a = −tan(s/2), s ~ U(0, π/2); through the Cayley map s is

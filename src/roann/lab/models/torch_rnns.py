@@ -60,7 +60,7 @@ class VanillaRnnConfig:
     """
 
     hidden_size: int = 128
-    nonlinearity: Literal["relu", "tanh"] = "relu"
+    nonlinearity: str = "relu"
 
     def __post_init__(self) -> None:
         limits.whole("hidden_size", self.hidden_size, 1, limits.WIDTH)

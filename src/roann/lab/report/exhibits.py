@@ -29,7 +29,6 @@ from roann.lab.figures import (
     thinned,
 )
 from roann.lab.models import MODELS
-from roann.lab.paper_figures import LINEAR_SOFTMAX, RHO
 from roann.lab.probe import LARGEST
 from roann.lab.records import is_number
 from roann.lab.report.arm import Arm
@@ -114,8 +113,8 @@ def _curves(section: Section, arms: Sequence[Arm], score: str) -> Exhibit | None
         return None
     caption = _curve_caption(section.goal, drawn, score, x)
     title = f"{section.title}: {score_name(score)}"
-    if section.task["name"] == "psmnist" and score == "accuracy":
-        figure = psmnist_accuracy(drawn, published={}, linear=LINEAR_SOFTMAX)
+    if score == "accuracy" and section.row is not None and section.row.memoryless is not None:
+        figure = psmnist_accuracy(drawn, published={}, linear=section.row.memoryless)
         caption += " Dashed: a linear classifier that sees all pixels at once and needs no memory."
         return Exhibit(title, caption, figure)
     figure = learning_curves(
@@ -335,7 +334,7 @@ def _against_rho(section: Section, grid: Sequence[Arm]) -> Exhibit:
         trivial=goal.trivial.get(goal.score),
         log=goal.better == "lower",
         percent="accuracy" in goal.score,
-        marked=RHO.get(str(section.task["name"])),
+        marked=None if section.row is None else section.row.rho,
     )
     return Exhibit(
         f"{section.title}: final score against ρ",

@@ -17,26 +17,12 @@ from markupsafe import Markup, escape
 from roann import __version__
 from roann.lab.checkpoint import replace_file
 from roann.lab.figures import inline_svg, number_text
-from roann.lab.progress import printable
+from roann.lab.progress import counted, printable
 from roann.lab.report.arm import Arm
 from roann.lab.report.exhibits import Exhibit, exhibits_of, score_name, score_text
 from roann.lab.report.outcome import Outcome
 from roann.lab.report.runs import ReportError, Run, load_runs
 from roann.lab.report.summary import Section, sections_of
-
-_LEADS = {
-    "double-moon": "Two interlocking half rings of points, told apart by a network that is two "
-    "neurons wide and as deep as one likes.",
-    "copying": "Ten symbols are shown, then L blanks; at the marker the network must say the "
-    "symbols again, in order. The accuracy is that of the recall alone: over all steps a network "
-    "that recalls nothing would look almost perfect.",
-    "adding": "T random numbers go by, two of them marked, one in each half; at the end the "
-    "network must give their sum.",
-    "psmnist": "The 784 pixels of a handwritten digit, one at a time in a fixed random order; at "
-    "the end the network must name the digit. The best test accuracy over all epochs is shown; the "
-    "score chosen by validation is with every run.",
-    "smnist": "The 784 pixels of a handwritten digit, one at a time in reading order.",
-}
 
 
 def write_report(
@@ -90,7 +76,7 @@ def render(runs: Sequence[Run], *, title: str, extra: Sequence[Exhibit] = ()) ->
         ],
         extra=_gallery(extra, numbers),
         environments=_environments(runs),
-        total=_counted(len(runs), "run"),
+        total=counted(len(runs), "run"),
     )
 
 
@@ -116,7 +102,7 @@ def _powers(text: str) -> Markup:
 def _lead(runs: Sequence[Run], sections: Sequence[Section]) -> str:
     diverged = sum(run.status == "diverged" for run in runs)
     unfinished = sum(run.status == "unfinished" for run in runs)
-    parts = [_counted(len(runs), "run") + f" on {_counted(len(sections), 'task')}"]
+    parts = [counted(len(runs), "run") + f" on {counted(len(sections), 'task')}"]
     if diverged:
         parts.append(f"{diverged} diverged, which is a result and is shown")
     if unfinished:
@@ -150,7 +136,7 @@ def _cards(runs: Sequence[Run], sections: Sequence[Section]) -> list[dict[str, A
         {
             "label": "Wall time",
             "value": duration(sum(run.seconds for run in runs)),
-            "notes": [_counted(len(runs), "run"), "training only"],
+            "notes": [counted(len(runs), "run"), "training only"],
         }
     )
     return cards
@@ -165,7 +151,7 @@ def _section(
         "title": section.title,
         "score": score_name(section.goal.score),
         "trivial": score_text(section.goal.score, section.goal.trivial.get(section.goal.score)),
-        "lead": _LEADS.get(str(section.task["name"]), ""),
+        "lead": "" if section.row is None else section.row.blurb,
         "rows": [_row(arm, section) for arm in section.arms],
         "exhibits": _gallery(exhibits_of(section), numbers),
         "selected": any(outcome.selected is not None for _, outcome in outcomes),
@@ -251,7 +237,7 @@ def _environments(runs: Sequence[Run]) -> list[dict[str, Any]]:
         groups.setdefault(json.dumps(run.env, sort_keys=True), []).append(run)
     return [
         {
-            "runs": "all runs" if len(groups) == 1 else _counted(len(group), "run"),
+            "runs": "all runs" if len(groups) == 1 else counted(len(group), "run"),
             "facts": [
                 (str(key), value if isinstance(value, str) else json.dumps(value))
                 for key, value in group[0].env.items()
@@ -263,7 +249,7 @@ def _environments(runs: Sequence[Run]) -> list[dict[str, Any]]:
 
 
 def _run(run: Run, anchor: str) -> dict[str, str]:
-    note = f"{run.status}, {_counted(run.steps, 'step')}, {duration(run.seconds)}"
+    note = f"{run.status}, {counted(run.steps, 'step')}, {duration(run.seconds)}"
     return {
         "id": anchor,
         "name": run.name,
@@ -271,10 +257,6 @@ def _run(run: Run, anchor: str) -> dict[str, str]:
         "cause": str(run.result.get("cause") or ""),
         "text": run.text,
     }
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
 def duration(seconds: float) -> str:

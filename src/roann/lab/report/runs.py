@@ -9,10 +9,11 @@ from typing import Any
 
 from roann.lab import files, records
 from roann.lab.config import ConfigError, read_tables
+from roann.lab.exits import LabError
 from roann.lab.report.checks import check_record, check_result
 
 
-class ReportError(Exception):
+class ReportError(LabError):
     """A directory that cannot be reported: what, where, and what to do."""
 
 

@@ -13,6 +13,7 @@ from roann.lab.report.arm import Arm
 from roann.lab.report.goal import Goal
 from roann.lab.report.outcome import Outcome
 from roann.lab.report.runs import Run
+from roann.lab.tasks import TASKS, TaskRow
 
 # What does not make a run another experiment.
 _IDLE = {
@@ -26,15 +27,6 @@ _IDLE = {
 _LETTERS = {"hidden_size": "N", "rho": "ρ", "lag": "L", "length": "T", "layers": "L"}
 _WORDS = {"filter", "optimizer", "nonlinearity"}
 _SIZES = {"hidden_size", "layers"}  # of two networks the reader wants to know the larger
-_TASK_ORDER = ("double-moon", "copying", "adding", "psmnist", "smnist")
-_TASK_TITLES = {
-    "double-moon": "Double moon",
-    "copying": "Copying memory",
-    "adding": "Adding problem",
-    "psmnist": "Permuted sequential MNIST",
-    "smnist": "Sequential MNIST",
-}
-_IN_TITLE = {"copying": ("lag", "L"), "adding": ("length", "T")}
 
 
 @dataclass(frozen=True)
@@ -45,6 +37,11 @@ class Section:
     task: Mapping[str, Any]
     goal: Goal
     arms: tuple[Arm, ...]
+
+    @property
+    def row(self) -> TaskRow | None:
+        """The row of its task; None for a task that is not in the table."""
+        return TASKS.get(str(self.task["name"]))
 
     @property
     def runs(self) -> list[Run]:
@@ -178,17 +175,19 @@ def _setting(key: str, value: object) -> str:
 
 
 def _title(task: Mapping[str, Any]) -> str:
-    name = str(task["name"])
-    title = _TASK_TITLES.get(name, name)
-    if name in _IN_TITLE and _IN_TITLE[name][0] in task:
-        field, letter = _IN_TITLE[name]
-        value = task[field]
-        title += f", {letter} = {value:,}" if isinstance(value, int) else f", {letter} = {value}"
-    return title
+    row = TASKS.get(str(task["name"]))
+    if row is None:
+        return str(task["name"])
+    if row.size is None or row.size[0] not in task:
+        return row.title
+    field, letter = row.size
+    value = task[field]
+    return f"{row.title}, {letter} = " + (f"{value:,}" if isinstance(value, int) else str(value))
 
 
 def _place(task: Mapping[str, Any]) -> tuple[int, float, str]:
     name = str(task["name"])
-    size = task.get(_IN_TITLE[name][0], 0) if name in _IN_TITLE else 0
-    order = _TASK_ORDER.index(name) if name in _TASK_ORDER else len(_TASK_ORDER)
+    row = TASKS.get(name)
+    size = 0 if row is None or row.size is None else task.get(row.size[0], 0)
+    order = list(TASKS).index(name) if row else len(TASKS)
     return order, float(size) if isinstance(size, int | float) else 0.0, name

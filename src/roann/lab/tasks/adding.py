@@ -14,7 +14,6 @@ from roann.lab import limits
 from roann.lab.streams import generator
 from roann.lab.tasks.base import Batch, Task
 
-Markers = Literal["paper", "urnn", "anywhere"]
 Rule = Callable[[int, int, torch.Generator], tuple[Tensor, Tensor]]
 
 
@@ -58,7 +57,7 @@ class AddingConfig:
 
     length: int = 200
     batch_size: int = 50
-    markers: Markers = "paper"
+    markers: str = "paper"
     eval_batches: int = 1
 
     def __post_init__(self) -> None:
@@ -96,7 +95,7 @@ class Adding(Task):
         self.epoch_steps = None
         self.trivial = {"mse": 1 / 6}
 
-    def batch(self, seed: int, step: int) -> Batch:
+    def global_batch(self, seed: int, step: int) -> Batch:
         """Fresh sequences for update `step`."""
         return self._draw(generator(seed, "adding", "train", step))
 

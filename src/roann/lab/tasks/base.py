@@ -9,6 +9,8 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
+from roann.lab import limits
+
 Readout = Literal["last", "all", "none"]
 
 
@@ -33,9 +35,10 @@ class Batch:
 class Task(ABC):
     """A task: everything the training loop must know, and nothing about any model.
 
-    Steps count updates from 0. `batch` and `evaluate_sets` draw from private streams, so any step
-    can be had at any time, in any order, in any process, with the same bits. A task is built from
-    its config and a device (``Copying(CopyingConfig(), device="cpu")``) and gives batches there.
+    Steps count updates from 0. `global_batch` and `evaluate_sets` draw from private streams, so any
+    step can be had at any time, in any order, in any process, with the same bits. A task is built
+    from its config and a device (``Copying(CopyingConfig(), device="cpu")``) and gives batches
+    there.
 
     Attributes:
         name: its name in the table `roann.lab.tasks.TASKS`.
@@ -62,8 +65,25 @@ class Task(ABC):
     better: ClassVar[Literal["lower", "higher"]]
 
     @abstractmethod
-    def batch(self, seed: int, step: int) -> Batch:
-        """The training batch of update `step`."""
+    def global_batch(self, seed: int, step: int) -> Batch:
+        """The training batch of update `step`, all of it."""
+
+    def batch(self, seed: int, step: int, rank: int = 0, world: int = 1) -> Batch:
+        """The part of the global batch of update `step` that process `rank` of `world` trains on.
+
+        The parts of all ranks, one after the other, are the global batch. If `world` does not
+        divide the batch, sizes differ by one: weight losses and scores by `Batch.examples`.
+        """
+        limits.whole("world", world, 1, self.batch_size)
+        limits.whole("rank", rank, 0, world - 1)
+        batch = self.global_batch(seed, step)
+        if world == 1:
+            return batch
+        along = 1 if self.readout == "all" else 0  # where the targets have their examples
+        return Batch(
+            batch.inputs.tensor_split(world, -2)[rank].contiguous(),
+            batch.targets.tensor_split(world, along)[rank].contiguous(),
+        )
 
     @abstractmethod
     def evaluate_sets(self, seed: int, step: int) -> dict[str, Iterable[Batch]]:

@@ -19,8 +19,6 @@ SYMBOLS = 8  # 1 … 8
 BLANK = 0
 MARKER = 9
 
-Layout = Literal["paper", "marker-before", "marker-through"]
-Encoding = Literal["one-hot", "scalar"]
 
 # Where the marker stands, as offsets (first, last + 1) from the first recalled step.
 LAYOUTS: dict[str, tuple[int, int | None]] = {
@@ -50,8 +48,8 @@ class CopyingConfig:
     lag: int = 400
     symbols: int = 10
     batch_size: int = 128
-    layout: Layout = "paper"
-    encoding: Encoding = "one-hot"
+    layout: str = "paper"
+    encoding: str = "one-hot"
     eval_batches: int = 1
 
     def __post_init__(self) -> None:
@@ -98,7 +96,7 @@ class Copying(Task):
             "recall_accuracy": 1 / SYMBOLS,
         }
 
-    def batch(self, seed: int, step: int) -> Batch:
+    def global_batch(self, seed: int, step: int) -> Batch:
         """Fresh sequences for update `step`."""
         return self._draw(generator(seed, "copying", "train", step))
 

@@ -82,7 +82,7 @@ class DoubleMoon(Task):
         self.trivial = {"mse": 1.0, "accuracy": 0.5}
         self.points = self._draw()
 
-    def batch(self, seed: int, step: int) -> Batch:
+    def global_batch(self, seed: int, step: int) -> Batch:
         """The next points in the order of this epoch."""
         epoch, k = divmod(step, self.config.points // self.config.batch_size)
         order = torch.randperm(

@@ -4,50 +4,44 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from roann.lab import checkpoint, cli, run, sweep
+from roann.lab import checkpoint, run, sweep, verbs
 from roann.lab.config import ConfigError, Experiment, parse, read_tables, to_toml
 from roann.lab.data import DataError
+from roann.lab.exits import DATA, DIVERGED, INTERRUPTED, OK
 from roann.lab.models import MODELS
 from roann.lab.models.base import count_parameters
-from roann.lab.progress import printable, watcher
+from roann.lab.progress import counted, printable, watcher
 from roann.lab.records import is_number, plain
 from roann.lab.train import unit_steps
 
 
-def perform(verb: Any, base: Experiment | None) -> int:
+def perform(verb: verbs.Verb) -> int:
     """Do what a parsed command line says; returns the exit code."""
-    if isinstance(verb, cli.Run):
-        return _run(verb, _experiment(verb, base))
-    if isinstance(verb, cli.Sweep):
-        return _sweep(verb, _experiment(verb, base))
-    if isinstance(verb, cli.Resume):
-        return _execute(verb, verb.directory, verb.checkpoint)
-    if isinstance(verb, cli.Probe):
-        return _probe(verb)
-    if isinstance(verb, cli.Report):
-        return _report(verb)
-    return _data(verb)
+    return next(act for kind, act in _ACTS.items() if isinstance(verb, kind))(verb)
 
 
-def _experiment(verb: Any, base: Experiment | None) -> Experiment:
+def _experiment(verb: Any) -> Experiment:
+    base = verb.base
     if base is None:
         raise ConfigError(f"{verb.file}: the experiment file must be named before the flags.")
     merged = Experiment(base.task_name, verb.task, base.model_name, verb.model, verb.train)
     return parse(merged.tables())
 
 
-def _run(verb: cli.Run, experiment: Experiment) -> int:
+def _run(verb: verbs.Run) -> int:
+    experiment = _experiment(verb)
     folder = verb.out or verb.root / experiment.run_id(verb.file.stem)
     if verb.print_config:
         print(to_toml(experiment.tables()), end="")
-        return cli.OK
+        return OK
     if verb.dry_run:
         plan = _plan(experiment, folder)
         _say(verb, plan)
-        return cli.DATA if "missing" in plan else cli.OK
+        return DATA if "missing" in plan else OK
     run.prepare(folder, experiment)
     return _execute(verb, folder, None)
 
@@ -68,17 +62,18 @@ def _plan(experiment: Experiment, folder: Path) -> dict[str, Any]:
     return plan | {"steps": steps, "parameters": count_parameters(model)}
 
 
-def _execute(verb: Any, folder: Path, step: int | None) -> int:
+def _execute(verb: verbs.Result, folder: Path, step: int | None) -> int:
     stop = run.Stop()
     with stop.listening():
         result = run.execute(folder, stop, watcher(verb.quiet), step)
     _say(verb, {"directory": str(folder)} | result, _summary(folder, result))
-    return cli.DIVERGED if result["status"] == "diverged" else cli.OK
+    return DIVERGED if result["status"] == "diverged" else OK
 
 
 def _summary(folder: Path, result: dict[str, Any]) -> str:
     primary, trivial = result["primary"], result["trivial"][result["primary"]]
-    head = f"{result['status']} after {result['steps']} steps ({result['seconds']:.0f} s)"
+    after = counted(result["steps"], "step")
+    head = f"{result['status']} after {after} ({result['seconds']:.0f} s)"
     lines = [f"{folder}: {head}: {result['cause']}"]
     for name, best in result["best"].items():
         final = result["final"][name].get(primary)
@@ -96,12 +91,17 @@ def _best(folder: Path) -> str:
     return f"  best {name} {result['primary']} {_number(best.get(result['primary']))}"
 
 
-def _sweep(verb: cli.Sweep, experiment: Experiment) -> int:
+def _resume(verb: verbs.Resume) -> int:
+    return _execute(verb, verb.directory, verb.checkpoint)
+
+
+def _sweep(verb: verbs.Sweep) -> int:
+    experiment = _experiment(verb)
     axes = sweep.axes(read_tables(verb.file).get("sweep", {}), verb.grid, verb.seeds)
     cells = sweep.expand(experiment, axes, verb.root, verb.file.stem)
     if verb.dry_run:
         _say(verb, {"directories": [str(folder) for folder in cells]}, "\n".join(map(str, cells)))
-        return cli.OK
+        return OK
     stop = run.Stop()
     with stop.listening():
         table = sweep.run_all(cells, verb.jobs, stop, verb.quiet)
@@ -110,10 +110,10 @@ def _sweep(verb: cli.Sweep, experiment: Experiment) -> int:
         verb, {"runs": {str(folder): status for folder, status in table.items()}}, "\n".join(lines)
     )
     stop.poll()
-    return cli.OK if all(s in sweep.ENDED for s in table.values()) else cli.INTERRUPTED
+    return OK if all(s in sweep.ENDED for s in table.values()) else INTERRUPTED
 
 
-def _probe(verb: cli.Probe) -> int:
+def _probe(verb: verbs.Probe) -> int:
     from roann.lab.probe import probe
 
     if verb.figure is not None:
@@ -136,7 +136,7 @@ def _probe(verb: cli.Probe) -> int:
         lines.append(f"figure: {verb.figure}")
         measured["figure"] = str(verb.figure)
     _say(verb, measured, "\n".join(lines))
-    return cli.OK
+    return OK
 
 
 def _check_figure(file: Path) -> None:
@@ -175,28 +175,54 @@ def _probe_lines(found: dict[str, Any]) -> list[str]:
         lines.append(f"norm of W: {found['norm_W']:.4g}")
     if "bound" in found:
         bound = found["bound"]
-        says = "says nothing" if bound["vacuous"] else "says something"
-        lines.append(f"bound (log): {bound['lower']:.4g} to {bound['upper']:.4g}, {says}")
+        width = " (too wide to be useful)" if bound["vacuous"] else ""
+        lines.append(f"bound (log): {bound['lower']:.4g} to {bound['upper']:.4g}{width}")
     return lines
 
 
-def _report(verb: cli.Report) -> int:
+def _report(verb: verbs.Report) -> int:
     from roann.lab.report import write_report
 
     write_report(list(verb.directories), verb.out)
     _say(verb, {"report": str(verb.out)}, str(verb.out))
-    return cli.OK
+    return OK
 
 
-def _data(verb: cli.Data) -> int:
+def _data(verb: verbs.Data) -> int:
     from roann.lab.data import fetch_mnist
 
     folder = fetch_mnist(verb.data_dir, verb.source)
     _say(verb, {"directory": str(folder)}, f"{verb.name} is in {folder}")
-    return cli.OK
+    return OK
 
 
-def _say(verb: Any, value: dict[str, Any], text: str | None = None) -> None:
+def _demo(verb: verbs.Demo) -> int:
+    from roann.lab.demo import demo
+
+    demo(verb.out, verb.steps, verb.quiet)
+    return OK
+
+
+def _info(verb: verbs.Info) -> int:
+    from roann.info import describe, text
+
+    _say(verb, describe(), text())
+    return OK
+
+
+_ACTS: dict[type[verbs.Verb], Callable[[Any], int]] = {
+    verbs.Demo: _demo,
+    verbs.Run: _run,
+    verbs.Resume: _resume,
+    verbs.Sweep: _sweep,
+    verbs.Probe: _probe,
+    verbs.Report: _report,
+    verbs.Data: _data,
+    verbs.Info: _info,
+}
+
+
+def _say(verb: verbs.Result, value: dict[str, Any], text: str | None = None) -> None:
     """The result, on stdout."""
     if verb.json:
         print(json.dumps(plain(value), indent=1, allow_nan=False))

