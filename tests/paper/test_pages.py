@@ -5,6 +5,7 @@ import json
 import pytest
 from invented_runs import arm, run
 
+from benchmarks import document, record
 from paper import ROOT, book, plan, tables
 from paper.pages import filled, markdown, problems
 from roann.lab.config import parse, read_text
@@ -27,7 +28,9 @@ def test_every_generated_cell_is_that_of_the_records(page, made):
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_number_of_a_sentence_is_that_of_its_cell(page, made):
-    assert list(problems((ROOT / page).read_text(encoding="utf-8"), made)) == []
+    speed = record.read(ROOT / "results/bench/intel-xeon-processor-2t.json")
+    known = made | {"targets": document.targets_table(speed)}
+    assert list(problems((ROOT / page).read_text(encoding="utf-8"), known)) == []
 
 
 def test_every_table_is_on_a_page(made):
