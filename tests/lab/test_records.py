@@ -73,7 +73,7 @@ def test_progress_tells_loss_score_trivial_speed_and_time_left(capsys, monkeypat
     watch.scores({"eval": {"mse": 0.25}})
     watch.step(2, 0.125)
     first, second = capsys.readouterr().err.splitlines()
-    assert first.startswith("run[31m: step 1/100, loss 0.5, mse not yet known, trivial 0.1667")
+    assert first.startswith("run[31m: step 1/100, loss 0.5, mse –, trivial 0.1667")
     assert "loss 0.125, eval mse 0.25, trivial 0.1667" in second
     assert "steps/s" in second
     assert second.endswith("left")

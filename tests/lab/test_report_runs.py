@@ -106,7 +106,7 @@ def test_tasks_of_one_title_are_told_apart(tmp_path: Path):
 
 
 def test_scores_of_an_arm(tmp_path: Path):
-    """Four seeds: solved, collapsed after solving, diverged, never learnt."""
+    """Four seeds: solved, collapsed after solving, diverged, never learned."""
     table = [
         ([0.125, 0.9, 0.99], "finished"),
         ([0.125, 0.95, 0.13], "finished"),

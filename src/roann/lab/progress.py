@@ -110,7 +110,7 @@ class Progress:
         self.last = last
         self.primary = primary
         self._trivial = f"trivial {trivial:.4g}"
-        self._score = f"{primary} not yet known"
+        self._score = f"{primary} –"
         self._next = 0.0
         self._speed = 0.0
         self._from: tuple[float, int] | None = None

@@ -242,7 +242,7 @@ def _train(
         return "finished", f"{task.primary} reached {plan.stop_score:g}"
     if plan.max_seconds is not None and state.step < plan.length * unit_steps(plan, task):
         return "finished", f"trained for {plan.max_seconds:g} seconds"
-    return "finished", "trained to its length"
+    return "finished", "all steps done"
 
 
 def _restore(

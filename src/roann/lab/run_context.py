@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 class RunContext:
-    """See `roann.lab.train.Desk`.
+    """Implements `roann.lab.train.Context` for a run directory.
 
     Args:
         folder: the run directory.
@@ -33,8 +33,8 @@ class RunContext:
         model: what is trained.
         optimizer: its optimiser.
         lines: where records go.
-        stop: who may interrupt the run.
-        progress: who watches it.
+        stop: says when the run must stop.
+        progress: shows how far it is.
     """
 
     def __init__(

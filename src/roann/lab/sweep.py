@@ -123,7 +123,8 @@ def run_all(
     context.set_forkserver_preload(PRELOAD)
     _start_server()
     waiting = [folder for folder in cells if result_of(folder) is None]
-    _log.info("%d runs, %d to do.", len(cells), len(waiting))
+    s, done = "" if len(cells) == 1 else "s", len(cells) - len(waiting)
+    _log.info("%d run%s, %d finished.", len(cells), s, done)
     running: dict[ForkServerProcess, Path] = {}
     statuses: dict[Path, str] = {}
     kills: Counter[Path] = Counter()
@@ -153,7 +154,7 @@ def run_all(
             _log.info("running: %s.", ", ".join(steps))
     if stop.number:
         name = signal.Signals(stop.number).name
-        _log.warning("stopped by %s; the same command goes on with what was done.", name)
+        _log.warning("stopped by %s; run the same command to continue.", name)
     return {folder: _status(folder, None, statuses.get(folder)) for folder in cells}
 
 

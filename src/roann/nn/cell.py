@@ -122,7 +122,7 @@ class RoaRNNCell(RoaModule):
         return self.step(hx, input)
 
     def _weights(self) -> tuple[Tensor, Tensor, Tensor | None]:
-        """W, W_i and b, sooner than through nn.Module's attributes."""
+        """W, W_i and b; bypasses `nn.Module.__getattr__` for speed."""
         held: Any = self._parameters
         try:
             return held["weight_hh"], held["weight_ih"], held["bias"]

@@ -34,7 +34,7 @@ def overview(
         times: label → the time steps of those norms.
         ylabel: name of the score.
         better: which way the score should go.
-        trivial: the score of a model that learnt nothing.
+        trivial: the score of a model that learned nothing.
         percent: scores are fractions shown in percent.
     """
     score = label_text(ylabel)

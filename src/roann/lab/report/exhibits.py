@@ -142,8 +142,7 @@ def _curve_caption(goal: Goal, arms: dict[str, list[Curve]], score: str, x: str)
     if len(facts) <= 4:
         words.append(f"Best of any seed: {'; '.join(facts)}.")
     if score in goal.trivial:
-        learnt = score_text(score, goal.trivial[score])
-        words.append(f"A model that learnt nothing scores {learnt}.")
+        words.append(f"A trivial model scores {score_text(score, goal.trivial[score])}.")
     return " ".join(words)
 
 
@@ -177,7 +176,7 @@ def _norms(section: Section, arms: Sequence[Arm]) -> Exhibit | None:
     return Exhibit(
         f"{section.title}: the norm of W",
         "The largest singular value of W over training, every seed thin, their median thick. The "
-        "theorems' interval is about e to the ±ρ‖W‖: when ‖W‖ runs away, it says nothing.",
+        "theorems' interval is about e to the ±ρ‖W‖: it widens as ‖W‖ grows.",
         figure,
     )
 
@@ -266,11 +265,11 @@ def _interval_words(clouds: Sequence[Cloud]) -> str:
     bounded = [cloud for cloud in clouds if cloud.upper is not None]
     words = []
     if bounded:
-        words.append("The interval is where the theorem says they must lie.")
+        words.append("The theorem says that they lie in the interval.")
     if any(cloud.vacuous for cloud in bounded):
         words.append(
-            "Where it is only outlined, not shaded, it holds, but is so wide that it says nothing: "
-            "what counts is where the cloud really lies."
+            "Where it is only outlined, not shaded, it holds, but is too wide to be useful: "
+            "see where the measured values lie."
         )
     if any(cloud.lower is None for cloud in bounded):
         words.append("Without a lower end, ρ is too large for the theorem to bound from below.")

@@ -16,7 +16,7 @@ class Goal:
     Attributes:
         score: name of the primary score.
         better: which way it should go.
-        trivial: scores of a model that learnt nothing, by name.
+        trivial: scores of a model that learned nothing, by name.
         set: the evaluation set shown.
     """
 
@@ -44,7 +44,7 @@ class Goal:
         return 1.0 if self.better == "higher" else 0.0
 
     def progress(self, score: float) -> float | None:
-        """How much of the way from trivial to perfect: 0 learnt nothing, 1 solved."""
+        """How much of the way from trivial to perfect: 0 learned nothing, 1 solved."""
         trivial = self.trivial.get(self.score)
         if trivial is None or trivial == self.perfect:
             return None

@@ -43,7 +43,7 @@ def write_report(
     places: Iterable[Path],
     out: Path,
     *,
-    title: str = "Gradients that neither vanish nor explode",
+    title: str = "Random orthogonal additive networks",
     extra: Sequence[Exhibit] = (),
 ) -> Path:
     """Write one self-contained HTML page about runs; the same runs give the same bytes.
