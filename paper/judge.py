@@ -16,7 +16,7 @@ CLAIMS: dict[str, Any] = tomllib.loads((ROOT / "paper/claims.toml").read_text(en
 
 
 class Verdict(NamedTuple):
-    """A claim beside what was measured."""
+    """A claim, and what was measured."""
 
     place: str
     says: str

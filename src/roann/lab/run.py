@@ -1,4 +1,4 @@
-"""The conductor: the only place where a task and a model meet, and the keeper of a run directory.
+"""Start, resume and finish a run: the only module that knows both its task and its model.
 
 A run directory describes itself: `config.toml` (resolved), `metrics.jsonl`, `checkpoints/`,
 `best/` (the checkpoint of the best evaluation, with a copy), `env.json`, `result.json` (only once

@@ -70,15 +70,15 @@ class RunContext:
             self.save(state)
 
     def show(self, state: State, loss: float) -> None:
-        """After an update: tell whoever is watching."""
+        """After an update: show progress."""
         self.progress.step(state.step, loss)
 
     def show_scores(self, scores: dict[str, dict[str, float]]) -> None:
-        """After an evaluation: tell whoever is watching."""
+        """After an evaluation: show its scores."""
         self.progress.scores(scores)
 
     def save(self, state: State) -> None:
-        """Commit a checkpoint. A full disk costs a warning: the next one is tried in its time."""
+        """Commit a checkpoint. A full disk gives a warning, and the next one is tried."""
         try:
             self._commit(state)
         except OSError as error:

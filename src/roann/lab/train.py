@@ -1,4 +1,4 @@
-"""The training loop: one page, no task or model by name in it."""
+"""The training loop. It knows no task or model by name."""
 
 from __future__ import annotations
 

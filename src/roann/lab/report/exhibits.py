@@ -1,4 +1,4 @@
-"""Which figures a section of the report shows, and what their captions tell the reader to see."""
+"""Which figures a section of the report shows, and their captions."""
 
 from __future__ import annotations
 
@@ -282,7 +282,7 @@ def _eigenvalues(section: Section, arms: Sequence[Arm]) -> Exhibit | None:
         return None
     return Exhibit(
         f"{section.title}: eigenvalues of one step",
-        "Eigenvalues of the Jacobian of a single step, beside the unit circle. A random orthogonal "
+        "Eigenvalues of the Jacobian of a single step, and the unit circle. A random orthogonal "
         "O spreads them in a thin ring near it; the identity gathers them all at 1.",
         eigenvalues({label: probe["eigenvalues"] for label, probe in probes.items()}),
         wide=len(probes) > 1,

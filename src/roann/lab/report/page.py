@@ -99,7 +99,7 @@ def _asset(name: str) -> str:
 
 
 def _inert(value: object) -> object:
-    """Every value on its way into the page: no control characters, no bidirectional overrides."""
+    """Clean a value for the page: no control characters, no bidirectional overrides."""
     return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
