@@ -11,12 +11,12 @@ from roann.lab.records import Records
 
 def test_records_survive_a_torn_end_and_are_cut_where_told(tmp_path):
     path = tmp_path / "metrics.jsonl"
-    book = Records(path)
-    book.write("eval", 1, None, 0.1234567, {"set": "eval", "x": math.nan, "y": [math.inf, 1.5]})
-    offset = book.sync()
-    book.write("eval", 2, 0.5, 2.0, {"set": "eval", "x": 1.0})
-    book.sync()
-    book.close()
+    written = Records(path)
+    written.write("eval", 1, None, 0.1234567, {"set": "eval", "x": math.nan, "y": [math.inf, 1.5]})
+    offset = written.sync()
+    written.write("eval", 2, 0.5, 2.0, {"set": "eval", "x": 1.0})
+    written.sync()
+    written.close()
     assert offset == path.read_bytes().index(b"\n") + 1
     with open(path, "ab") as file:
         file.write(b'{"kind": "eval", "st')
