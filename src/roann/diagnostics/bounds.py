@@ -109,7 +109,7 @@ class Interval:
 
     @property
     def vacuous(self) -> bool:
-        """Whether it allows gradients both to vanish and to explode, and so says nothing."""
+        """Whether it allows gradients both to vanish and to explode."""
         return self.log_lower < -LOST and self.log_upper > LOST
 
     def contains(self, log_values: Tensor, slack: float = 0.0) -> bool:
@@ -158,7 +158,7 @@ class Bounds:
 
     @property
     def vacuous(self) -> bool:
-        """Whether `finite` says nothing."""
+        """Whether `finite` is vacuous."""
         return self.finite.vacuous
 
 

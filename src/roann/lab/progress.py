@@ -1,4 +1,4 @@
-"""What whoever is watching sees: a live bar on a terminal, a plain line now and then elsewhere.
+"""Progress of a run: a live bar on a terminal, a plain line now and then elsewhere.
 
 Everything goes to stderr; results alone go to stdout.
 """
@@ -99,7 +99,7 @@ class Progress:
     Args:
         name: of the run.
         last: the step it ends at.
-        primary: name of the score people look at.
+        primary: name of the main score.
         trivial: the score to beat.
     """
 

@@ -219,7 +219,7 @@ def _train(
     context: RunContext,
     plan: Train,
 ) -> tuple[str, str]:
-    """Train to the end, however it ends; the last checkpoint is of the last good state."""
+    """Train until the run finishes, diverges or stops; the last checkpoint is the last good one."""
     try:
         train(task, model, optimizer, plan, state, context, lambda: probe(task, model, plan.seed))
         context.finish(state)

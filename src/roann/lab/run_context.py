@@ -119,7 +119,7 @@ class RunContext:
     def _warn(self, state: State, error: OSError) -> None:
         _log.warning(
             "step %d: no checkpoint could be written (%s); training goes on, and the next one is "
-            "tried in its time.", state.step, error.strerror,
+            "tried as usual.", state.step, error.strerror,
         )  # fmt: skip
 
 

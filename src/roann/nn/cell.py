@@ -81,7 +81,7 @@ class RoaRNNCell(RoaModule):
         self.filter = make(filter, hidden_size, generator=generator, device=device, dtype=dtype)
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw the parameters anew; the filter stays, unless it came from meta without numbers."""
+        """Draw new parameters; the filter stays, unless it came from meta without numbers."""
         others = [self.weight_ih] if self.bias is None else [self.weight_ih, self.bias]
         initialise(self.init, self.weight_hh, list(others), generator)
         self._reset(generator)
@@ -211,7 +211,7 @@ class RoaLayer(RoaModule):
         )
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw the parameters anew; the filter stays, unless it came from meta without numbers."""
+        """Draw new parameters; the filter stays, unless it came from meta without numbers."""
         initialise(self.init, self.weight, [] if self.bias is None else [self.bias], generator)
         self._reset(generator)
 

@@ -254,7 +254,7 @@ class RoaRNN(RoaModule):
         return [(layer, f"_l{layer}{end}") for layer in range(self.num_layers) for end in ends]
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw the parameters anew; filters stay, unless they came from meta without numbers."""
+        """Draw new parameters; filters stay, unless they came from meta without numbers."""
         for _, suffix in self._scans():
             others = [self._tensor("weight_ih" + suffix)]
             others += [self._tensor("bias" + suffix)] if self.bias else []

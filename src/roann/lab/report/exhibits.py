@@ -67,7 +67,7 @@ class Exhibit:
 
 
 def score_name(score: str) -> str:
-    """A score's name for people."""
+    """A readable name of a score."""
     return _SCORE_NAMES.get(score, score.replace("_", " "))
 
 

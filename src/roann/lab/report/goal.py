@@ -1,4 +1,4 @@
-"""What people look at in a task: a score, which way it should go, and what guessing gives."""
+"""The main score of a task: which way it should go, and what guessing gives."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from roann.lab.report.runs import Run
 
 @dataclass(frozen=True)
 class Goal:
-    """What people look at in a task.
+    """The main score of a task.
 
     Attributes:
         score: name of the primary score.

@@ -278,7 +278,7 @@ def _counted(number: int, noun: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A length of time for people.
+    """A readable length of time.
 
     Its spaces do not break.
 
