@@ -26,7 +26,7 @@ reproduce: $(STAMP)     ## a quick look at the paper's figures: minutes
 	-$(BIN)/roann data mnist  # without it, what needs it is left out and said
 	$(BIN)/python -m paper run --jobs 2
 
-results: $(STAMP)       ## every record from nothing: days; stopped, the same command continues
+results: $(STAMP)       ## every record from nothing: days; after an interruption, the same command continues
 	-$(BIN)/roann data mnist
 	$(BIN)/python -m paper run --scale full --jobs 2
 	$(BIN)/python -m paper tables
@@ -45,7 +45,7 @@ docs: $(STAMP)          ## the documentation, warnings as errors
 clean:
 	rm -rf $(VENV) build docs/_build src/*.egg-info .mypy_cache .pytest_cache .ruff_cache
 
-lock: $(STAMP)          ## requirements-ci.txt anew, after a change of constraints.txt
+lock: $(STAMP)          ## update requirements-ci.txt after a change of constraints.txt
 	$(BIN)/python .ci/lock.py
 
 # First every pinned file is fetched, then held to its hash as it is installed; setuptools, which

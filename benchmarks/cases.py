@@ -88,7 +88,7 @@ def packed(plan: Plan) -> list[Row]:
 
 
 def cell(plan: Plan) -> list[Row]:
-    """One step of one sequence, as whoever writes a loop would call it."""
+    """One step of one sequence, as called in a loop."""
     I, N = PSMNIST.I, plan.few(PSMNIST.N, 16)
     rng = torch.Generator().manual_seed(0)
     u, x = torch.rand(1, I, generator=rng), torch.rand(1, N, generator=rng)

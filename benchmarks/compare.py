@@ -1,4 +1,4 @@
-"""This checkout's layers beside those of another revision, interleaved in one run.
+"""Time this checkout's layers and those of another revision, interleaved in one run.
 
     python -m benchmarks.compare REVISION [--rounds 5] [--out results/bench]
 

@@ -24,7 +24,7 @@ def blocks(record: Record) -> dict[str, str]:
 
 
 def targets_table(record: Record) -> table.Table:
-    """Every target beside what was measured."""
+    """Every target, and what was measured."""
     body, medians = [], record.by_medians()
     for target in TARGETS:
         verdict = target.verdict(record)

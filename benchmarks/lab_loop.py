@@ -69,8 +69,8 @@ class _EnoughError(Exception):
     """The loop has done the updates it was to do."""
 
 
-class _Desk:
-    """A desk with a real file of records, that lets the loop run for some updates."""
+class _Context:
+    """Writes records to a real file, and stops the loop after a number of updates."""
 
     def __init__(self, records: Records, updates: int) -> None:
         self.records = records
@@ -133,11 +133,11 @@ def _bare(task: Task, model: Model, updates: int) -> Callable[[], object]:
 
 
 def _lab(task: Task, model: Model, updates: int, records: Records) -> Callable[[], object]:
-    optimizer, desk = make_optimizer(model, _plan()), _Desk(records, updates)
+    optimizer, context = make_optimizer(model, _plan()), _Context(records, updates)
 
     def run() -> None:
         try:
-            train(task, model, optimizer, _plan(), State(measured=0), desk, dict)
+            train(task, model, optimizer, _plan(), State(measured=0), context, dict)
         except _EnoughError:
             return
 

@@ -38,7 +38,7 @@ def flushes_denormals() -> bool:
 
 
 def describe() -> dict[str, Any]:
-    """The processor, the software, and which kernel serves."""
+    """The processor, the software, and the kernel in use."""
     return {
         "cpu": _cpu(),
         "cores": cores(),

@@ -80,7 +80,7 @@ def resident() -> dict[str, int]:
 
 
 def _forget_peak() -> None:
-    """Let the peak begin anew. Where that is not allowed, the result errs upwards."""
+    """Reset the peak. Where that is not allowed, the result may be too large."""
     with suppress(OSError), open("/proc/self/clear_refs", "w", encoding="ascii") as file:
         file.write("5")
 

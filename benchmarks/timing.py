@@ -1,4 +1,4 @@
-"""Taking turns: contenders are called round-robin, so that whatever the machine does hits all."""
+"""Time contenders in turns, so that noise of the machine affects all of them alike."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def _warm_up(c: Contender) -> tuple[Any, float]:
 
 
 def _sample(run: Callable[[], Any], calls: int) -> float:
-    """Seconds of one call, as the mean of some; the collector of garbage waits meanwhile."""
+    """Seconds of one call, as the mean of several, with the garbage collector off."""
     collecting = gc.isenabled()
     gc.disable()
     try:

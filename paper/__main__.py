@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from paper import ROOT, bounds, plan, run
-from paper.book import BOUNDS, read_book
+from paper.committed import BOUNDS, read_records
 from paper.pages import filled, markdown
 from paper.pictures import exhibits
 from paper.tables import SPECS, from_spec, tables
@@ -84,8 +84,8 @@ def _run(args: argparse.Namespace) -> int:
     if every or "bounds" in args.figures:
         bounds.main(quick, results / BOUNDS)
     if quick:
-        book = read_book(results)
-        print("\n".join(markdown(from_spec(book, SPECS[f])) for f in names if f in SPECS))
+        records = read_records(results)
+        print("\n".join(markdown(from_spec(records, SPECS[f])) for f in names if f in SPECS))
     return 75 if left else 0
 
 
@@ -96,23 +96,23 @@ def _collect(args: argparse.Namespace) -> int:
 
 
 def _tables(args: argparse.Namespace) -> int:
-    blocks = {name: markdown(table) for name, table in tables(read_book(ROOT / "results"))}
+    blocks = {name: markdown(table) for name, table in tables(read_records(ROOT / "results"))}
     for page in (ROOT / name for name in PAGES):
         replace_file(page, filled(page.read_text(encoding="utf-8"), blocks).encode())
     return 0
 
 
 def _report(args: argparse.Namespace) -> int:
-    book = read_book(_results(args.scale))
+    records = read_records(_results(args.scale))
     runs = []
     for figure, settings in plan.FIGURES.items():  # figures on one task stay apart
-        for r in (r for arm in book[figure].values() for r in arm.runs):
+        for r in (r for arm in records[figure].values() for r in arm.runs):
             runs.append(
                 replace(r, config={**r.config, "task": {**r.task, "in": settings["title"]}})
             )
     replace_file(
         args.out,
-        render(runs, title="The paper's experiments", extra=exhibits(book["bounds"])).encode(),
+        render(runs, title="The paper's experiments", extra=exhibits(records["bounds"])).encode(),
     )
     return 0
 

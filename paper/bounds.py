@@ -1,4 +1,4 @@
-"""The theorems beside what is measured, without any training: one line of a record each.
+"""Bounds and measured spectra without training: one line of a record each.
 
 Do the singular values of the input–output Jacobian lie in the finite-L interval, from ten maps to a
 hundred thousand, and where do those of plain networks lie? And how far does W move the eigenvalues

@@ -1,4 +1,4 @@
-"""Columns of tables whose rows are collapses: when, what became of the run, what grew before."""
+"""Columns of tables whose rows are collapses: when, how the run ended, what grew before."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from roann.lab.report import Collapse, Outcome
 
 
 def collapse(o: Outcome, fall: Collapse) -> dict[str, str]:
-    """When a run collapsed, what became of it, and what the last probe before saw."""
+    """When a run collapsed, how it ended, and what the last probe before it measured."""
     values, score = dict(o.curve()), o.goal.score
     probe = [p for p in m.probes(o) if p["step"] <= fall.held][-1]
     bound = probe["bound"]

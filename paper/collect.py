@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from paper.book import read_record
+from paper.committed import read_record
 from roann.info import source
 from roann.lab import records
 from roann.lab.checkpoint import replace_file

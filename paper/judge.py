@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from paper import ROOT
-from paper.book import Book
+from paper.committed import Records
 from paper.compare import Claim, Count
 from paper.plan import FIGURES, entries
 from paper.rules import RULES
@@ -16,7 +16,7 @@ CLAIMS: dict[str, Any] = tomllib.loads((ROOT / "paper/claims.toml").read_text(en
 
 
 class Verdict(NamedTuple):
-    """A claim beside what was measured."""
+    """A claim, and what was measured."""
 
     place: str
     says: str
@@ -36,11 +36,11 @@ def word(count: Count, need: str = "all") -> str:
     return least if least == most else "unfinished"
 
 
-def judge(claim: Claim, book: Book) -> Verdict:
+def judge(claim: Claim, records: Records) -> Verdict:
     """One claim."""
     arms = []
     for figure, _, name in (place.partition("/") for place in claim["runs"]):
-        arms.append(book.get(figure, {}).get(name) if name else book.get(figure))
+        arms.append(records.get(figure, {}).get(name) if name else records.get(figure))
     if not all(arms):
         return Verdict(claim["place"], claim["says"], "", "not run")
     count, need = RULES[claim["rule"]](claim, arms), claim.get("need", "all")
@@ -63,8 +63,8 @@ def _shorter(place: str) -> bool:
     return any(e.change.get("train.length", 1e9) < (e.paper_length or 0) for e in planned)
 
 
-def verdicts(book: Book, headlines: bool = False) -> Iterator[Verdict]:
+def verdicts(records: Records, headlines: bool = False) -> Iterator[Verdict]:
     """Every claim, or those that the README shows."""
     for claim in CLAIMS["claim"]:
         if claim.get("headline") or not headlines:
-            yield judge(claim, book)
+            yield judge(claim, records)

@@ -34,7 +34,7 @@ def markdown(table: Table) -> str:
 
 
 def filled(text: str, blocks: Mapping[str, str]) -> str:
-    """The page with all that stands between its markers written anew."""
+    """The page with new text between its markers."""
     return _TABLE.sub(lambda m: f"<!-- table: {m[1]} -->\n{blocks[m[1]]}<!-- end -->", text)
 
 

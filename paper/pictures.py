@@ -10,7 +10,7 @@ from roann.lab.figures import Cloud, eigenvalues, singular_values
 from roann.lab.report import Exhibit
 
 _WORDS = {
-    "tight": "W is small and ρ = 1, so that the theorem's interval (shaded) says something.",
+    "tight": "W is small and ρ = 1, so that the theorem's interval (shaded) is narrow.",
     "paper": "The paper's initialisation and ρ: the interval (outlined) is too wide to be useful, "
     "and the measured spectrum is narrow. Those of plain networks leave it as L grows.",
 }

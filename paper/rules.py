@@ -16,7 +16,7 @@ def _each(arms: Sequence[Arm]) -> list[Outcome]:
 
 
 def _score(claim: Claim, outcome: Outcome) -> float | None:
-    """The score a claim speaks of: after an epoch, or the best."""
+    """The score a claim is about: after an epoch, or the best."""
     if "epoch" not in claim:
         return best(outcome, claim["metric"])
     value: float | None = evaluated(outcome, epoch=claim["epoch"]).get(claim["metric"])

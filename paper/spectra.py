@@ -19,7 +19,7 @@ class Network(NamedTuple):
     """A network whose spectrum is measured at every length; without ρ it is plain, α = 1."""
 
     label: str
-    setting: str  # "tight", where the interval says something, or "paper", the paper's own
+    setting: str  # "tight", where the interval is narrow, or "paper", the paper's own
     width: int
     init: str
     rho: float | None

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from paper import ROOT
-from paper.book import Book
 from paper.collapses import COLLAPSE
 from paper.columns import ARM, SEED, VERSUS
+from paper.committed import Records
 from paper.judge import CLAIMS, verdicts
 from paper.measure import shown, trained, wall, whole
 from paper.pages import Table
@@ -24,10 +24,10 @@ from roann.lab.tasks.mnist import LINEAR_SOFTMAX
 SPECS: dict[str, Any] = tomllib.loads((ROOT / "paper/tables.toml").read_text(encoding="utf-8"))
 
 
-def from_spec(book: Book, spec: dict[str, Any]) -> Table:
+def from_spec(records: Records, spec: dict[str, Any]) -> Table:
     """A table of `tables.toml`: rows are arms, seeds, or the collapses of seeds."""
     rows: list[list[str]] = []
-    columns, arms, kind = spec["columns"], _arms(book, spec), spec.get("rows", "arms")
+    columns, arms, kind = spec["columns"], _arms(records, spec), spec.get("rows", "arms")
     for name, arm in arms.items():
         if kind == "arms":
             other = (
@@ -51,13 +51,13 @@ def _cell(column: str, arm: Arm, other: Arm | None) -> str:
     return "–" if other in (None, arm) else VERSUS[column](arm, other)
 
 
-def _arms(book: Book, spec: dict[str, Any]) -> dict[str, Arm]:
+def _arms(records: Records, spec: dict[str, Any]) -> dict[str, Arm]:
     """The arms of a table by the name of their row."""
     found: dict[str, Arm] = {}
     for pattern in spec["arms"]:
         figure, _, names = pattern.partition("/")
         note = ", elsewhere" if figure == "elsewhere" else ""
-        arms = {n: arm for n, arm in book[figure].items() if fnmatch.fnmatchcase(n, names)}
+        arms = {n: arm for n, arm in records[figure].items() if fnmatch.fnmatchcase(n, names)}
         found |= {name + note: arm for name, arm in arms.items() if name + note not in found}
     if not spec.get("sort"):
         return found
@@ -66,11 +66,11 @@ def _arms(book: Book, spec: dict[str, Any]) -> dict[str, Arm]:
     return {n: found[n] for n in sorted(found, key=lambda n: sign * known.get(n, sign * math.inf))}
 
 
-def departures(book: Book) -> Table:
+def departures(records: Records) -> Table:
     """Where there are fewer seeds or steps than in the paper, and why."""
     rows = []
     for figure, entry in ((f, e) for f in FIGURES for e in entries(f) if e.cut):
-        arms = [a for n, a in book[figure].items() if f"{n}-".startswith(f"{entry.name}-")]
+        arms = [a for n, a in records[figure].items() if f"{n}-".startswith(f"{entry.name}-")]
         ended = [o for arm in arms[:1] for o in arm.outcomes if o.run.status != "diverged"]
         of = f" of {entry.paper_length:,}" if entry.paper_length else ""
         unit = ended[0].run.config["train"]["unit"] if ended else ""
@@ -79,36 +79,36 @@ def departures(book: Book) -> Table:
     return ("run", "seeds", "trained for", "why"), rows
 
 
-def cost(book: Book) -> Table:
+def cost(records: Records) -> Table:
     """Runs and core time of every figure."""
-    seconds = {"bounds": sum(line.get("seconds", 0.0) for line in book["bounds"])}
+    seconds = {"bounds": sum(line.get("seconds", 0.0) for line in records["bounds"])}
     counts = {"bounds": 0}
-    for figure in (figure for figure in book if figure != "bounds"):
-        runs = [run for arm in book[figure].values() for run in arm.runs]
+    for figure in (figure for figure in records if figure != "bounds"):
+        runs = [run for arm in records[figure].values() for run in arm.runs]
         counts[figure] = len(runs)
         seconds[figure] = sum(r.seconds * float(r.config["train"]["threads"]) for r in runs)
-    rows = [[f"`{f}`", whole(counts[f]), wall(seconds[f])] for f in book]
+    rows = [[f"`{f}`", whole(counts[f]), wall(seconds[f])] for f in records]
     total = ["all", whole(sum(counts.values())), wall(sum(seconds.values()))]
     return ("results", "runs", "core time"), [*rows, total]
 
 
-def published(book: Book) -> Table:
+def published(records: Records) -> Table:
     """The paper's psMNIST table with our networks in it."""
     rows = [(b, name, weights, "the paper") for name, weights, b in CLAIMS["published"]["psmnist"]]
     rows.append((LINEAR_SOFTMAX, "linear softmax, all pixels at once", "7,850", "here"))
     for N in (178, 256, 512):
-        arm = book["table1"][f"psmnist-{N}"]
+        arm = records["table1"][f"psmnist-{N}"]
         by = f"here, {max(map(trained, arm.outcomes))} epochs"
         rows.append((arm.best, f"roaRNN, N = {N}", ARM["parameters"](arm), by))
     cells = ([name, weights, shown("accuracy", b), by] for b, name, weights, by in sorted(rows))
     return ("system", "weights", "best test accuracy", "source"), cells
 
 
-def tables(book: Book) -> Iterator[tuple[str, Table]]:
+def tables(records: Records) -> Iterator[tuple[str, Table]]:
     """Every table by name."""
     head = ("place", "the paper", "here", "verdict")
-    yield "claims", (head, list(verdicts(book)))
-    yield "headlines", (head, list(verdicts(book, headlines=True)))
+    yield "claims", (head, list(verdicts(records)))
+    yield "headlines", (head, list(verdicts(records, headlines=True)))
     for make in (departures, cost, published, spectra, worst_cases, first_order):
-        yield make.__name__, make(book)
-    yield from ((name, from_spec(book, spec)) for name, spec in SPECS.items())
+        yield make.__name__, make(records)
+    yield from ((name, from_spec(records, spec)) for name, spec in SPECS.items())

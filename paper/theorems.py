@@ -6,14 +6,14 @@ import math
 import statistics
 from typing import Any
 
-from paper.book import Book
+from paper.committed import Records
 from paper.measure import number, sigma, whole
 from paper.pages import Table
 
 
-def spectra(book: Book) -> Table:
+def spectra(records: Records) -> Table:
     """Spectra beside the intervals of the theorems; plain networks beside the roa network's."""
-    lines = [line for line in book["bounds"] if line["kind"] == "spectrum"]
+    lines = [line for line in records["bounds"] if line["kind"] == "spectrum"]
     roa = {(line["over"], line["maps"], line["seed"]): line["finite"] for line in lines
            if line["setting"] == "paper" and line["network"].startswith("roa")}  # fmt: skip
     groups: dict[str, list[Any]] = {}
@@ -35,18 +35,18 @@ def spectra(book: Book) -> Table:
     return head, rows
 
 
-def worst_cases(book: Book) -> Table:
+def worst_cases(records: Records) -> Table:
     """The network on the finite lower end, and below the paper's, at every L."""
-    lines = [line for line in book["bounds"] if line["kind"] == "worst-case"]
+    lines = [line for line in records["bounds"] if line["kind"] == "worst-case"]
     ends = ((line["maps"], line["sigma"][-1], line["finite"], line["paper"]) for line in lines)
     rows = ([whole(L), *(number(value, 6) for value in values)] for L, *values in ends)
     return ("L", "ln σ", "finite lower end", "the paper's lower end"), rows
 
 
-def first_order(book: Book) -> Table:
+def first_order(records: Records) -> Table:
     """How far W moves an eigenvalue off the circle, at the largest N, and its growth N^p."""
     groups: dict[str, dict[int, list[Any]]] = {}
-    for line in (line for line in book["bounds"] if line["kind"] == "first-order"):
+    for line in (line for line in records["bounds"] if line["kind"] == "first-order"):
         groups.setdefault(line["filter"], {}).setdefault(line["width"], []).append(line)
     rows = []
     for name, widths in groups.items():

@@ -1,4 +1,4 @@
-"""The examples run, print what they promise, and show what they claim."""
+"""The examples, those of the first pages too, run and print what the pages show."""
 
 import os
 import re
@@ -11,7 +11,8 @@ import pytest
 
 from roann import RoaODE
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
+ROOT = Path(__file__).parent.parent
+EXAMPLES = ROOT / "examples"
 # What a quick run prints, in order: names of the scores it compares.
 PRINTS = {
     "irregular_sampling": ["isometric:", "euler:", "without time stamps:"],
@@ -37,6 +38,25 @@ def test_a_quick_run(name):
 
 def test_every_example_is_run():
     assert {path.stem for path in EXAMPLES.glob("*.py")} == set(PRINTS)
+
+
+NUMBER = re.compile(r"\d+\.\d+")
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+def test_the_first_example_prints_what_its_page_shows(page):
+    """Word for word; numbers may differ by rounding. At most twelve lines."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    code, shown = re.search(r"```python\n(.*?)```\n\n```text\n(.*?)```", text, re.DOTALL).groups()
+    assert len(code.splitlines()) <= 12
+    command = [sys.executable, "-W", "error", "-c", code]
+    env = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert NUMBER.sub("x", done.stdout) == NUMBER.sub("x", shown)
+    printed, promised = (list(map(float, NUMBER.findall(t))) for t in (done.stdout, shown))
+    assert printed == pytest.approx(promised, rel=0.02)
+    assert "The theorem holds" in shown
 
 
 def load(name):

@@ -185,6 +185,10 @@ def test_results_are_records_and_small():
     assert len([path for path in files if path.suffix == ".safetensors"]) <= 1
 
 
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 900
+
+
 def public(module):
     for name in module.__all__:
         value = getattr(module, name)

@@ -1,4 +1,4 @@
-"""Random orthogonal additive neural networks, whose gradients neither vanish nor explode."""
+"""Random orthogonal additive neural networks: layers with a proven bound on their gradients."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

@@ -58,7 +58,7 @@ def test_words_where_the_bound_is_vacuous() -> None:
     certificate = certify(roarnn(5.0, 400, N=16), normal(400, 2))
     assert certificate.bounds is not None
     assert certificate.bounds.vacuous
-    assert certificate.verdict.startswith("The bound is vacuous: it holds, but allows")
+    assert certificate.verdict.startswith("The bound is vacuous: it holds, but is too wide")
     assert "(vacuous)" in str(certificate)
 
 
@@ -136,7 +136,7 @@ def test_of_a_stack_it_says_which_recurrence_was_measured() -> None:
         stack.weight_hh_l1.mul_(1000)
     first, second = (certify(stack, normal(30, 2), layer=k) for k in (0, 1))
     assert "RoaRNN, recurrence 0 of 2, 30 maps" in str(first)
-    assert "So much of recurrence 0 of 2" in first.verdict
+    assert "This is recurrence 0 of 2" in first.verdict
     assert "RoaRNN, recurrence 1 of 2, 30 maps" in str(second)
     assert "gradients explode" in second.verdict
     assert "recurrence" not in certify(roarnn(0.5, 30), normal(30, 2)).verdict

@@ -274,7 +274,7 @@ def reversible_gradient(p, memory):
 
 
 def test_reversible_without_contraction_is_exact():
-    """α (1 + rσ) > 1: nothing to iterate, so every stretch is recomputed, and the user is told."""
+    """α (1 + rσ) > 1: nothing to iterate, so every stretch is recomputed, with a warning."""
     p = problem(4, 40, sigma=8.0, alpha=0.3)
     MEMORIES["reversible"]._told.clear()
     with pytest.warns(DriftWarning, match="no contraction"):
@@ -282,7 +282,7 @@ def test_reversible_without_contraction_is_exact():
     exact = reversible_gradient(p, "store")
     torch.testing.assert_close(found, exact, rtol=1e-12, atol=1e-12)
     with warnings.catch_warnings():
-        warnings.simplefilter("error", DriftWarning)  # told once, not at every step
+        warnings.simplefilter("error", DriftWarning)  # one warning, not one per step
         again = reversible_gradient(p, "reversible")
     torch.testing.assert_close(again, exact, rtol=1e-12, atol=1e-12)
 

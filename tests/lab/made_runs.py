@@ -62,7 +62,7 @@ def write_run(
     (folder / "env.json").write_text(json.dumps(ENV), encoding="utf-8")
     if status is not None:
         steps = max((record["step"] for record in evals), default=0)
-        cause = "the loss is nan in update 701" if status == "diverged" else "trained to its length"
+        cause = "the loss is nan in update 701" if status == "diverged" else "all steps done"
         result = {"status": status, "steps": steps, "seconds": seconds, "cause": cause}
         (folder / "result.json").write_text(json.dumps(result | facts), encoding="utf-8")
     return folder

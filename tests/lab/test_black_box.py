@@ -1,4 +1,4 @@
-"""What is kept around a leap of the loss, and the best checkpoint."""
+"""What is kept around a loss spike, and the best checkpoint."""
 
 import json
 from itertools import pairwise
@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 import tiny_runs
 import torch
-from test_train import Desk, Line, Slope
+from test_train import Context, Line, Slope
 from torch import Tensor
 
 from roann.lab.config import Train
@@ -27,23 +27,23 @@ class Jolt(Line):
         return Batch(batch.inputs, batch.targets + self.jolts.get(step, 0.0))
 
 
-def ran(folder, jolts: dict[int, float], size: int | None, length: int) -> tuple[Desk, Slope]:
+def ran(folder, jolts: dict[int, float], size: int | None, length: int) -> tuple[Context, Slope]:
     """Trained with one weight's value as what a probe sees."""
     folder.mkdir()
-    model, desk = Slope(), Desk(folder)
+    model, context = Slope(), Context(folder)
     plan = Train(optimizer="sgd", lr=1e-3, length=length, black_box=size, log_every=1)
 
     def probe() -> dict[str, object]:
         return {"norm_W": model.a.item(), "sigma": [3.0, model.b.item(), -4.0], "maps": 7}
 
-    train(Jolt(jolts), model, make_optimizer(model, plan), plan, State(), desk, probe)
-    return desk, model
+    train(Jolt(jolts), model, make_optimizer(model, plan), plan, State(), context, probe)
+    return context, model
 
 
 def test_the_steps_around_a_leap_are_probed_with_their_own_weights(tmp_path):
-    desk, model = ran(tmp_path / "box", {20: 100.0}, 6, 40)
+    context, model = ran(tmp_path / "box", {20: 100.0}, 6, 40)
     plain, other = ran(tmp_path / "none", {20: 100.0}, None, 40)
-    leaps = desk.lines("leap")
+    leaps = context.lines("leap")
     assert [line["step"] for line in leaps] == [17, 18, 19, 20, 21, 22]
     assert plain.lines("leap") == []
     # The loss and gradient of a step are recorded with the update that follows from it.
@@ -66,14 +66,14 @@ def test_the_steps_around_a_leap_are_probed_with_their_own_weights(tmp_path):
     # Looking changes nothing.
     assert torch.equal(model.a, other.a)
     assert torch.equal(model.b, other.b)
-    assert len(desk.lines("train")) == 40
+    assert len(context.lines("train")) == 40
 
 
 def test_a_leap_counts_again_only_after_the_loss_has_come_back(tmp_path):
     """One leap that lasts ten steps is one, and one much later is another."""
     long = dict.fromkeys(range(20, 30), 100.0) | {50: 100.0}
-    desk, _ = ran(tmp_path / "box", long, 6, 70)
-    assert [line["step"] for line in desk.lines("leap")] == [*range(17, 23), *range(47, 53)]
+    context, _ = ran(tmp_path / "box", long, 6, 70)
+    assert [line["step"] for line in context.lines("leap")] == [*range(17, 23), *range(47, 53)]
 
 
 def test_all_that_is_kept_is_from_before_where_numbers_end(tmp_path):
@@ -84,11 +84,13 @@ def test_all_that_is_kept_is_from_before_where_numbers_end(tmp_path):
             self.calls += 1
             return super().forward(inputs) * (torch.nan if self.calls == 10 else 1.0)
 
-    model, desk = Breaking(), Desk(tmp_path)
+    model, context = Breaking(), Context(tmp_path)
     plan = Train(optimizer="sgd", lr=1e-3, length=30, black_box=4)
     with pytest.raises(DivergedError, match="update 10 "):
-        train(Line(), model, make_optimizer(model, plan), plan, State(), desk, lambda: {"maps": 1})
-    leaps = desk.lines("leap")
+        train(
+            Line(), model, make_optimizer(model, plan), plan, State(), context, lambda: {"maps": 1}
+        )
+    leaps = context.lines("leap")
     assert [line["step"] for line in leaps] == [5, 6, 7, 8]
     assert leaps[0].keys() == {"kind", "step", "epoch", "seconds", "loss", "grad_norm", "moved"}
 

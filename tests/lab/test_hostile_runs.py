@@ -307,11 +307,11 @@ def test_a_flipped_bit_in_the_records_of_a_run_does_not_change_it(folder, whole,
 
 def test_a_place_in_the_middle_of_a_line_is_mended(tmp_path):
     path = tmp_path / METRICS
-    book = records.Records(path)
+    written = records.Records(path)
     for step in range(3):
-        book.write("event", step, None, 0.0, {"event": "x"})
-    size = book.sync() - 5
-    book.close()
+        written.write("event", step, None, 0.0, {"event": "x"})
+    size = written.sync() - 5
+    written.close()
     assert records.set_damaged_aside(path, size) == 1
     again = records.Records(path, size)
     again.write("event", 9, None, 0.0, {"event": "x"})

@@ -11,12 +11,12 @@ from roann.lab.records import Records
 
 def test_records_survive_a_torn_end_and_are_cut_where_told(tmp_path):
     path = tmp_path / "metrics.jsonl"
-    book = Records(path)
-    book.write("eval", 1, None, 0.1234567, {"set": "eval", "x": math.nan, "y": [math.inf, 1.5]})
-    offset = book.sync()
-    book.write("eval", 2, 0.5, 2.0, {"set": "eval", "x": 1.0})
-    book.sync()
-    book.close()
+    written = Records(path)
+    written.write("eval", 1, None, 0.1234567, {"set": "eval", "x": math.nan, "y": [math.inf, 1.5]})
+    offset = written.sync()
+    written.write("eval", 2, 0.5, 2.0, {"set": "eval", "x": 1.0})
+    written.sync()
+    written.close()
     assert offset == path.read_bytes().index(b"\n") + 1
     with open(path, "ab") as file:
         file.write(b'{"kind": "eval", "st')
@@ -73,7 +73,7 @@ def test_progress_tells_loss_score_trivial_speed_and_time_left(capsys, monkeypat
     watch.scores({"eval": {"mse": 0.25}})
     watch.step(2, 0.125)
     first, second = capsys.readouterr().err.splitlines()
-    assert first.startswith("run[31m: step 1/100, loss 0.5, mse not yet known, trivial 0.1667")
+    assert first.startswith("run[31m: step 1/100, loss 0.5, mse –, trivial 0.1667")
     assert "loss 0.125, eval mse 0.25, trivial 0.1667" in second
     assert "steps/s" in second
     assert second.endswith("left")

@@ -89,7 +89,7 @@ def test_opens_from_disk_silently_and_asks_for_nothing_else(visit: Visit, report
     outside = [url for url in visit.requests if not url.startswith("data:")]
     assert outside == [report.as_uri()]
     assert visit.complaints == []
-    assert visit.page.title() == "Gradients that neither vanish nor explode"
+    assert visit.page.title() == "Random orthogonal additive networks"
 
 
 def test_nothing_sticks_out_sideways(visit: Visit):

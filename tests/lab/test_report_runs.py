@@ -128,7 +128,7 @@ def test_a_task_from_outside_brings_its_words_in_its_row(tmp_path: Path, monkeyp
 
 
 def test_scores_of_an_arm(tmp_path: Path):
-    """Four seeds: solved, collapsed after solving, diverged, never learnt."""
+    """Four seeds: solved, collapsed after solving, diverged, never learned."""
     table = [
         ([0.125, 0.9, 0.99], "finished"),
         ([0.125, 0.95, 0.13], "finished"),

@@ -29,8 +29,8 @@ from roann.lab.train import (
 )
 
 
-class Desk:
-    """A desk that only keeps the records."""
+class Context:
+    """A context that writes records and does nothing else."""
 
     def __init__(self, folder) -> None:
         self.records = Records(folder / "metrics.jsonl")
@@ -100,12 +100,12 @@ class Slope(Model):
         return {"b": 0.1}
 
 
-def trained(folder, model: Model, **plan: Any) -> tuple[Desk, State]:
+def trained(folder, model: Model, **plan: Any) -> tuple[Context, State]:
     settings = Train(**{"lr": 0.1, "length": 9, "eval_every": 3, "log_every": 1, **plan})
-    desk, state = Desk(folder), State()
+    context, state = Context(folder), State()
     optimizer = make_optimizer(model, settings)
-    train(Line(), model, optimizer, settings, state, desk, lambda: {"norm_W": 1.0})
-    return desk, state
+    train(Line(), model, optimizer, settings, state, context, lambda: {"norm_W": 1.0})
+    return context, state
 
 
 OPTIMIZERS = {  # by name: torch's class, its arguments, and ours
@@ -151,24 +151,24 @@ def test_the_learning_rate_warms_up_and_then_keeps_to_its_schedule():
 def test_the_rates_reach_the_optimiser_by_group(tmp_path):
     model = Slope()
     start = {name: p.detach().clone() for name, p in model.named_parameters()}
-    desk, _ = trained(tmp_path, model, optimizer="sgd", length=1, warmup=2)
+    context, _ = trained(tmp_path, model, optimizer="sgd", length=1, warmup=2)
     gradient = {name: p.grad for name, p in model.named_parameters()}
     torch.testing.assert_close(model.a.detach(), start["a"] - 0.05 * gradient["a"])
     torch.testing.assert_close(model.b.detach(), start["b"] - 0.005 * gradient["b"])
-    assert desk.lines("train")[0]["lr"] == 0.05
+    assert context.lines("train")[0]["lr"] == 0.05
 
 
 def test_records_say_when_and_what(tmp_path):
-    desk, _ = trained(tmp_path, Slope(), length=7, probe_at=(0, 2, 7))
-    assert [line["step"] for line in desk.lines("train")] == [1, 2, 3, 4, 5, 6, 7]
-    assert [line["epoch"] for line in desk.lines("train")][2:5] == [1.0, 4 / 3, 5 / 3]
-    assert [line["step"] for line in desk.lines("probe")] == [0, 2, 7]
-    evals = desk.lines("eval")
+    context, _ = trained(tmp_path, Slope(), length=7, probe_at=(0, 2, 7))
+    assert [line["step"] for line in context.lines("train")] == [1, 2, 3, 4, 5, 6, 7]
+    assert [line["epoch"] for line in context.lines("train")][2:5] == [1.0, 4 / 3, 5 / 3]
+    assert [line["step"] for line in context.lines("probe")] == [0, 2, 7]
+    evals = context.lines("eval")
     assert [(e["step"], e["set"]) for e in evals] == [
         (step, name) for step in (3, 6, 7) for name in ("all", "first")
     ]
     assert all(line["seconds"] >= 0 and "mse" in line for line in evals)
-    first = desk.lines("train")[0]
+    first = context.lines("train")[0]
     assert first.keys() >= {"loss", "mse", "lr", "grad_norm"}
     x, y = Line().batches[0].inputs, Line().batches[0].targets
     error = 1 - y
@@ -179,10 +179,10 @@ def test_records_say_when_and_what(tmp_path):
 
 
 def test_epochs_are_a_unit(tmp_path):
-    desk, state = trained(tmp_path, Slope(), unit="epoch", length=4, eval_every=2, probe_at=(1,))
+    context, state = trained(tmp_path, Slope(), unit="epoch", length=4, eval_every=2, probe_at=(1,))
     assert state.step == 12
-    assert [line["step"] for line in desk.lines("eval")] == [6, 6, 12, 12]
-    assert [line["step"] for line in desk.lines("probe")] == [3]
+    assert [line["step"] for line in context.lines("eval")] == [6, 6, 12, 12]
+    assert [line["step"] for line in context.lines("probe")] == [3]
 
 
 def test_a_task_without_epochs_cannot_be_trained_by_them():
@@ -239,14 +239,14 @@ def test_the_stop_rule_wants_good_scores_in_a_row(tmp_path):
 
 
 def _evals(folder, plan: dict[str, Any]) -> list[dict[str, Any]]:
-    desk, _ = trained(folder, Slope(), optimizer="sgd", length=12, eval_every=1, **plan)
-    return [line for line in desk.lines("eval") if line["set"] == "all"]
+    context, _ = trained(folder, Slope(), optimizer="sgd", length=12, eval_every=1, **plan)
+    return [line for line in context.lines("eval") if line["set"] == "all"]
 
 
 def test_time_is_up_means_a_last_evaluation(tmp_path):
-    desk, state = trained(tmp_path, Slope(), length=10**9, max_seconds=1e-9, eval_every=10**6)
+    context, state = trained(tmp_path, Slope(), length=10**9, max_seconds=1e-9, eval_every=10**6)
     assert state.step == 1
-    assert [line["step"] for line in desk.lines("eval")] == [1, 1]
+    assert [line["step"] for line in context.lines("eval")] == [1, 1]
 
 
 def test_the_processor_s_clock_does_not_count_waiting(tmp_path):
@@ -287,9 +287,9 @@ def test_a_gradient_that_is_not_finite_is_not_stepped_into_and_is_named(tmp_path
 
 def test_a_huge_but_finite_gradient_is_not_called_divergence(tmp_path):
     """1e25 is a number in float32, its square is not."""
-    desk, state = trained(tmp_path, Slope(bend=1e25), length=1)
+    context, state = trained(tmp_path, Slope(bend=1e25), length=1)
     assert state.step == 1
-    norm = desk.lines("train")[0]["grad_norm"]
+    norm = context.lines("train")[0]["grad_norm"]
     assert 1e24 < norm < 1e26
 
 
@@ -297,7 +297,7 @@ def test_a_result_holds_what_a_reader_asks(tmp_path):
     folder = tiny_runs.ran(tmp_path / "run", "double-moon", length=10, probe_at=(0, 10))
     result = json.loads((folder / "result.json").read_text())
     assert (result["status"], result["steps"]) == ("finished", 10)
-    assert result["cause"] == "trained to its length"
+    assert result["cause"] == "all steps done"
     _, model = build(tiny_runs.experiment("double-moon"))
     assert result["parameters"] == sum(p.numel() for p in model.parameters())
     assert result["trivial"] == {"mse": 1.0, "accuracy": 0.5}

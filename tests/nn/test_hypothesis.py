@@ -1,4 +1,4 @@
-"""α(1 + r‖W‖) ≥ 1 is told once, with what to do; and only where it is true."""
+"""α(1 + r‖W‖) ≥ 1 gives one warning with its fix, and only where it is true."""
 
 import copy
 import warnings

@@ -98,17 +98,17 @@ def test_the_study_goes_on_where_it_was_stopped(tmp_path, small):
 
 def test_the_tables_of_the_study(tmp_path, small):
     bounds.main(True, tmp_path / "bounds.jsonl")
-    book = {"bounds": records.read(tmp_path / "bounds.jsonl")}
-    _, measured = theorems.spectra(book)
+    found = {"bounds": records.read(tmp_path / "bounds.jsonl")}
+    _, measured = theorems.spectra(found)
     rows = {row[0]: row for row in measured}
     assert len(rows) == len(spectra.NETWORKS)
     assert rows["roaRNN, tight"][1:4] == ["2 of 2", "2 of 2", "0 of 2"]
     assert rows["plain RNN, paper"][2:4] == ["–", "–"]
-    _, worst = theorems.worst_cases(book)
+    _, worst = theorems.worst_cases(found)
     assert [row[:2] for row in worst] == [["10", "−5.10826"], ["20", "−4.46287"]]
-    _, moved = theorems.first_order(book)
+    _, moved = theorems.first_order(found)
     assert [row[0] for row in moved] == list(perturbation.FILTERS)
     assert float(moved[0][1]) == pytest.approx(float(moved[0][2]), rel=0.01)
-    titles = [exhibit.title for exhibit in pictures.exhibits(book["bounds"])]
+    titles = [exhibit.title for exhibit in pictures.exhibits(found["bounds"])]
     assert len(titles) == len(set(titles)) == 5
     assert pictures.exhibits([]) == []

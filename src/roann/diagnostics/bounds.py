@@ -90,7 +90,7 @@ class Interval:
     Attributes:
         log_lower: log of the lower end; −∞ where nothing is claimed.
         log_upper: log of the upper end.
-        count: how many singular values, from the largest, the lower end speaks of; None for all.
+        count: how many singular values, from the largest, the lower end covers; None for all.
     """
 
     log_lower: float
@@ -109,7 +109,7 @@ class Interval:
 
     @property
     def vacuous(self) -> bool:
-        """Whether it allows gradients both to vanish and to explode, and so says nothing."""
+        """Whether it allows gradients both to vanish and to explode."""
         return self.log_lower < -LOST and self.log_upper > LOST
 
     def contains(self, log_values: Tensor, slack: float = 0.0) -> bool:
@@ -139,7 +139,7 @@ class Bounds:
         asymptotic: the paper's interval, the limit of the next.
         finite: the interval that holds for this M.
         sharp: the same with each map's own ‖W_l‖, and for a vector α the least upper end; it
-            speaks of all singular values.
+            covers all singular values.
     """
 
     maps: int
@@ -158,7 +158,7 @@ class Bounds:
 
     @property
     def vacuous(self) -> bool:
-        """Whether `finite` says nothing."""
+        """Whether `finite` is vacuous."""
         return self.finite.vacuous
 
 

@@ -71,7 +71,7 @@ class Certificate:
         """The conclusion, in words."""
         words = f"{self._theorem()} {self._measured()}"
         if self.layers > 1:
-            words += f" So much of recurrence {self.layer} of {self.layers}, counted from 0 as in "
+            words += f" This is recurrence {self.layer} of {self.layers}, counted from 0 as in "
             words += "h_n; `layer=` certifies another."
         return words
 
@@ -91,8 +91,8 @@ class Certificate:
             )
         if b.vacuous:
             text = (
-                "The bound is vacuous: it holds, but allows gradients both to vanish and to "
-                "explode, so only the measurement speaks."
+                "The bound is vacuous: it holds, but is too wide to be useful here; see the "
+                "measured spectrum."
             )
             return text + self._layer_by_layer()
         if b.finite.log_lower == -math.inf:

@@ -32,7 +32,7 @@ class Extremes(NamedTuple):
 
 
 def random_unit(n: int, like: Tensor) -> Tensor:
-    """A unit vector from a private generator: repeatable, and nobody's draw."""
+    """A unit vector from a private generator: repeatable, and independent of the global seed."""
     private = torch.Generator().manual_seed(n)
     v = torch.randn(n, generator=private, dtype=torch.float64)
     unit: Tensor = v / v.norm()

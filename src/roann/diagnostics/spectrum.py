@@ -158,7 +158,7 @@ def eigenvalues(jacobian: Tensor) -> Tensor:
 
 
 def _mixing(n: int) -> Tensor:
-    """A generic orthogonal (n, n), from a private generator: repeatable, and nobody's draw."""
+    """A generic orthogonal (n, n), from a private generator: so it is repeatable."""
     private = torch.Generator().manual_seed(n)
     Q: Tensor = torch.linalg.qr(torch.randn(n, n, generator=private, dtype=torch.float64)).Q
     return Q

@@ -12,7 +12,7 @@ Note [Undoing a step]
     Oᵀ x[k+1] / (1 − α) the error falls by q each time, so log(eps) / log(q) rounds reach rounding.
     Rounding itself grows backwards by at most 1 / (1 − α (1 + r ‖W‖)) a step; a few exact states
     (anchors) stop that growth and measure it. Where it exceeds the tolerance, the stretch behind
-    the anchor is done again from its exact state, and the user is told.
+    the anchor is done again from its exact state, with a warning.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class Reversible:
     needs_states = False
 
     def __init__(self) -> None:
-        self._told: set[str] = set()  # each cause is told once, not at every training step
+        self._told: set[str] = set()  # each cause gives one warning, not one per training step
 
     def _tell(self, cause: str, detail: str) -> None:
         if cause in self._told:

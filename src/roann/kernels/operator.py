@@ -38,7 +38,7 @@ _REST = "str plan, SymInt steps, SymInt[]? sizes"
 
 
 class Plan(NamedTuple):
-    """What a scan is told beside its tensors.
+    """The arguments of a scan that are not tensors.
 
     One string to the dispatcher: the time it takes grows with the square of the arguments' number.
 

@@ -1,6 +1,6 @@
-"""The updates around a leap of the loss, looked at afterwards.
+"""Measurements of the updates around a loss spike.
 
-A collapse takes a handful of updates, and nobody knows beforehand which: probes at chosen steps
+A collapse takes a handful of updates, and it is not known in advance which: probes at chosen steps
 miss it. So the weights of the last updates are kept, and once the loss has leapt they are probed.
 """
 

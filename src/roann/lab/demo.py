@@ -66,7 +66,7 @@ def _probe(lines: list[dict[str, Any]], last: bool = False) -> dict[str, Any]:
 
 
 def table(results: dict[str, dict[str, Any]], found: dict[str, list[dict[str, Any]]]) -> str:
-    """What each network learnt and how gradients flow in it, aligned."""
+    """What each network learned and how gradients flow in it, aligned."""
     rows = [
         (
             "network",

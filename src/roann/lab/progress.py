@@ -1,4 +1,4 @@
-"""What whoever is watching sees: a live bar on a terminal, a plain line now and then elsewhere.
+"""Progress of a run: a live bar on a terminal, a plain line now and then elsewhere.
 
 Everything goes to stderr; results alone go to stdout.
 """
@@ -109,7 +109,7 @@ class Progress:
     Args:
         name: of the run.
         last: the step it ends at.
-        primary: name of the score people look at.
+        primary: name of the main score.
         trivial: the score to beat.
     """
 
@@ -120,7 +120,7 @@ class Progress:
         self.last = last
         self.primary = primary
         self._trivial = f"trivial {trivial:.4g}"
-        self._score = f"{primary} not yet known"
+        self._score = f"{primary} –"
         self._next = 0.0
         self._speed = 0.0
         self._from: tuple[float, int] | None = None

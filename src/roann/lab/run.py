@@ -1,4 +1,4 @@
-"""The conductor: the only place where a task and a model meet, and the keeper of a run directory.
+"""Start, resume and finish a run: the only module that knows both its task and its model.
 
 A run directory describes itself: `config.toml` (resolved), `metrics.jsonl`, `checkpoints/`,
 `best/` (the checkpoint of the best evaluation, with a copy), `env.json`, `result.json` (only once
@@ -219,7 +219,7 @@ def _train(
     context: RunContext,
     plan: Train,
 ) -> tuple[str, str]:
-    """Train to the end, however it ends; the last checkpoint is of the last good state."""
+    """Train until the run finishes, diverges or stops; the last checkpoint is the last good one."""
     try:
         train(task, model, optimizer, plan, state, context, lambda: probe(task, model, plan.seed))
         context.finish(state)
@@ -242,7 +242,7 @@ def _train(
         return "finished", f"{task.primary} reached {plan.stop_score:g}"
     if plan.max_seconds is not None and state.step < plan.length * unit_steps(plan, task):
         return "finished", f"trained for {plan.max_seconds:g} seconds"
-    return "finished", "trained to its length"
+    return "finished", "all steps done"
 
 
 def _restore(

@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 class RunContext:
-    """See `roann.lab.train.Desk`.
+    """Implements `roann.lab.train.Context` for a run directory.
 
     Args:
         folder: the run directory.
@@ -33,8 +33,8 @@ class RunContext:
         model: what is trained.
         optimizer: its optimiser.
         lines: where records go.
-        stop: who may interrupt the run.
-        progress: who watches it.
+        stop: says when the run must stop.
+        progress: shows how far it is.
     """
 
     def __init__(
@@ -70,15 +70,15 @@ class RunContext:
             self.save(state)
 
     def show(self, state: State, loss: float) -> None:
-        """After an update: tell whoever is watching."""
+        """After an update: show progress."""
         self.progress.step(state.step, loss)
 
     def show_scores(self, scores: dict[str, dict[str, float]]) -> None:
-        """After an evaluation: tell whoever is watching."""
+        """After an evaluation: show its scores."""
         self.progress.scores(scores)
 
     def save(self, state: State) -> None:
-        """Commit a checkpoint. A full disk costs a warning: the next one is tried in its time."""
+        """Commit a checkpoint. A full disk gives a warning, and the next one is tried."""
         try:
             self._commit(state)
         except OSError as error:
@@ -119,7 +119,7 @@ class RunContext:
     def _warn(self, state: State, error: OSError) -> None:
         _log.warning(
             "step %d: no checkpoint could be written (%s); training goes on, and the next one is "
-            "tried in its time.", state.step, error.strerror,
+            "tried as usual.", state.step, error.strerror,
         )  # fmt: skip
 
 

@@ -158,7 +158,7 @@ def run_all(
 
 
 def _start_server() -> None:
-    """Start the process that starts the others, deaf to Ctrl-C.
+    """Start the process that starts the others; it ignores Ctrl-C.
 
     A terminal sends it to all of them, and this one would die of it while it loads torch.
     """

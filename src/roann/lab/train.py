@@ -1,4 +1,4 @@
-"""The training loop: one page, no task or model by name in it."""
+"""The training loop. It knows no task or model by name."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ class State:
             raise ValueError(f"its best must be a number or null, not {self.best!r:.60}")
 
 
-class Desk(Protocol):
-    """Where the loop leaves its work; `roann.lab.run` keeps one."""
+class Context(Protocol):
+    """What the training loop calls; `roann.lab.run_context.RunContext` is the one of a run."""
 
     records: Records
 
@@ -68,10 +68,10 @@ class Desk(Protocol):
         """Within an evaluation: raise if the run must stop."""
 
     def show(self, state: State, loss: float) -> None:
-        """After an update: for the eyes of whoever is watching."""
+        """After an update: show progress."""
 
     def show_scores(self, scores: dict[str, dict[str, float]]) -> None:
-        """After an evaluation: likewise."""
+        """After an evaluation: show its scores."""
 
 
 def train(
@@ -80,7 +80,7 @@ def train(
     optimizer: torch.optim.Optimizer,
     plan: Train,
     state: State,
-    desk: Desk,
+    context: Context,
     probe: Callable[[], dict[str, Any]],
 ) -> None:
     """Train from `state` to the end of the plan; `state` is right whenever an exception leaves."""
@@ -92,16 +92,18 @@ def train(
         model,
         plan.black_box or 0,
         probe,
-        lambda step, seen: desk.records.write("leap", step, epoch(task, step), state.seconds, seen),
+        lambda step, seen: context.records.write(
+            "leap", step, epoch(task, step), state.seconds, seen
+        ),
     )
     while True:
         over = state.step >= last or _exceeds(state.seconds, plan.max_seconds)
         if state.measured < state.step:
-            _measure(task, model, plan, state, desk, probe, unit, over)
+            _measure(task, model, plan, state, context, probe, unit, over)
         state.seconds = now() - start
         if over or (plan.stop_score is not None and state.good_evals >= plan.stop_evals):
             return
-        desk.pause(state)
+        context.pause(state)
 
         rate = learning_rate(plan, unit, state.step)
         for group in optimizer.param_groups:
@@ -130,8 +132,10 @@ def train(
         if state.step % plan.log_every == 0:
             scores = task.scores(prediction.detach(), batch.targets)
             values = {"loss": loss_value, "lr": rate, "grad_norm": norm} | scores
-            desk.records.write("train", state.step, epoch(task, state.step), state.seconds, values)
-        desk.show(state, loss_value)
+            context.records.write(
+                "train", state.step, epoch(task, state.step), state.seconds, values
+            )
+        context.show(state, loss_value)
 
 
 def _measure(
@@ -139,7 +143,7 @@ def _measure(
     model: Model,
     plan: Train,
     state: State,
-    desk: Desk,
+    context: Context,
     probe: Callable[[], dict[str, Any]],
     unit: int,
     over: bool,
@@ -150,21 +154,23 @@ def _measure(
     sets: dict[str, dict[str, float]] = {}
     best = False
     if step and (over or step % (plan.eval_every * unit) == 0):
-        sets = evaluate(task, model, plan.seed, step, desk.poll)
+        sets = evaluate(task, model, plan.seed, step, context.poll)
         sign = 1 if task.better == "lower" else -1
         first = next(iter(sets.values()))[task.primary]
         good = plan.stop_score is not None and sign * first <= sign * plan.stop_score
         state.good_evals = state.good_evals + 1 if good else 0
         best = math.isfinite(first) and (state.best is None or sign * first < sign * state.best)
         state.best = first if best else state.best
-        desk.show_scores(sets)
+        context.show_scores(sets)
     for name, scores in sets.items():
-        desk.records.write("eval", step, epoch(task, step), state.seconds, {"set": name} | scores)
+        context.records.write(
+            "eval", step, epoch(task, step), state.seconds, {"set": name} | scores
+        )
     if probed is not None:
-        desk.records.write("probe", step, epoch(task, step), state.seconds, probed)
+        context.records.write("probe", step, epoch(task, step), state.seconds, probed)
     state.measured = step
     if best:
-        desk.keep(state)
+        context.keep(state)
 
 
 @torch.no_grad()

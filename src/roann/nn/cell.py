@@ -83,7 +83,7 @@ class RoaRNNCell(RoaModule):
         self.filter = make(filter, hidden_size, generator=generator, device=device, dtype=dtype)
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw the parameters anew; the filter stays, unless it came from meta without numbers."""
+        """Draw new parameters; the filter stays, unless it came from meta without numbers."""
         others = [self.weight_ih] if self.bias is None else [self.weight_ih, self.bias]
         initialise(self.init, self.weight_hh, list(others), generator)
         self._reset(generator)
@@ -130,7 +130,7 @@ class RoaRNNCell(RoaModule):
         return self.step(hx, input)
 
     def _weights(self) -> tuple[Tensor, Tensor, Tensor | None]:
-        """W, W_i and b, sooner than through nn.Module's attributes."""
+        """W, W_i and b; bypasses `nn.Module.__getattr__` for speed."""
         held: Any = self._parameters
         try:
             return held["weight_hh"], held["weight_ih"], held["bias"]
@@ -218,7 +218,7 @@ class RoaLayer(RoaModule):
         )
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw the parameters anew; the filter stays, unless it came from meta without numbers."""
+        """Draw new parameters; the filter stays, unless it came from meta without numbers."""
         initialise(self.init, self.weight, [] if self.bias is None else [self.bias], generator)
         self._reset(generator)
 

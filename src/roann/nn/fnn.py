@@ -124,7 +124,7 @@ class RoaFNN(RoaModule):
             self.add_module(f"filter_{i}", O)
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw the parameters anew; filters stay, unless they came from meta without numbers."""
+        """Draw new parameters; filters stay, unless they came from meta without numbers."""
         for i in range(len(self.runs)):
             others = [self._tensor(f"bias_{i}")] if self.bias else []
             initialise(self.init, self._tensor(f"weight_{i}"), others, generator)

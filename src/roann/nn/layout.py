@@ -34,7 +34,7 @@ class Layout:
 
     @property
     def batch_sizes(self) -> tuple[int, ...] | None:
-        """What `roa_scan` is told of it."""
+        """Its arguments for `roa_scan`."""
         return None if self.ragged is None else self.ragged.sizes
 
 

@@ -1,4 +1,4 @@
-"""The roaRNN: `torch.nn.RNN`'s contract, with gradients that neither vanish nor explode."""
+"""The roaRNN: the interface of `torch.nn.RNN`, with a bound on its gradients."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class RoaRNN(RoaModule):
     Args:
         input_size: I.
         hidden_size: N.
-        num_layers: layers stacked one upon another.
+        num_layers: layers stacked on each other.
         nonlinearity: φ: "relu", "tanh", "sigmoid", "identity", "leaky_relu" or "softplus".
         bias: whether there is b.
         batch_first: whether batched input and output are (B, T, …) instead of (T, B, …).
@@ -244,7 +244,7 @@ class RoaRNN(RoaModule):
         return [(layer, f"_l{layer}{end}") for layer in range(self.num_layers) for end in ends]
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw the parameters anew; filters stay, unless they came from meta without numbers."""
+        """Draw new parameters; filters stay, unless they came from meta without numbers."""
         for _, suffix in self._scans():
             others = [self._tensor("weight_ih" + suffix)]
             others += [self._tensor("bias" + suffix)] if self.bias else []
@@ -277,7 +277,7 @@ class RoaRNN(RoaModule):
         return [[self._tensor(name + suffix) for name in names] for _, suffix in self._scans()]
 
     def flatten_parameters(self) -> None:
-        """Nothing: what `torch.nn.RNN` does here for cuDNN is not needed; code may call it."""
+        """No-op, for compatibility with `torch.nn.RNN`."""
 
     def step(self, x: Tensor, u: Tensor, layer: int = 0) -> Tensor:
         """One step of one layer, forward in time: x (…, N) and u (…, I) give the next x (…, N)."""

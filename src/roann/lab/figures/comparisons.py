@@ -141,7 +141,7 @@ def score_against_rho(
     Args:
         arms: label → its runs.
         ylabel: name of the score.
-        trivial: the score of a model that learnt nothing.
+        trivial: the score of a model that learned nothing.
         log: a logarithmic score axis.
         percent: scores are fractions shown in percent.
         marked: the paper's ρ, drawn as a vertical line.

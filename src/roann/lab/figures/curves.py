@@ -151,7 +151,7 @@ def learning_curves(
         ylabel: name of the score.
         xlabel: name of the x axis.
         better: which way the score should go; decides the median and the star.
-        trivial: the score of a model that learnt nothing, drawn as a dashed line.
+        trivial: the score of a model that learned nothing, drawn as a dashed line.
         log: a logarithmic score axis; scores at or below zero are left out there.
         percent: scores are fractions shown in percent.
         best: put a star at the best point of each arm.
@@ -239,7 +239,7 @@ def score_axis(axes: Axes, trivial: float | None, *, log: bool, percent: bool) -
 
 
 def _draw_trivial(axes: Axes, value: float | None, *, percent: bool) -> None:
-    """A dashed line at the score of a model that learnt nothing, named at its right end."""
+    """A dashed line at the score of a model that learned nothing, named at its right end."""
     if value is None:
         return
     axes.axhline(value, color=MUTED, linestyle="--", linewidth=1.1, zorder=1)

@@ -34,15 +34,19 @@ def overview(
         times: label → the time steps of those norms.
         ylabel: name of the score.
         better: which way the score should go.
-        trivial: the score of a model that learnt nothing.
+        trivial: the score of a model that learned nothing.
         percent: scores are fractions shown in percent.
     """
-    titles = ("What is learnt", "Gradient along time, before training")
+    score = label_text(ylabel)
+    titles = (
+        f"{score[:1].upper()}{score[1:]} during training",
+        "Gradient along time, before training",
+    )
     figure, (left, right) = panels(titles, width=4.6, height=3.4)
     draw_curves(left, arms, better=better)
     left.set_xlabel("training step")
     left.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True, steps=[1, 2, 5, 10]))
-    left.set_ylabel(label_text(ylabel))
+    left.set_ylabel(score)
     score_axis(left, trivial, log=False, percent=percent)
     legend(left)
     draw_gradients(right, gradients, times=times)

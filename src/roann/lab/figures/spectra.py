@@ -47,7 +47,7 @@ class Cloud(NamedTuple):
         log_sigma: natural logarithms of the singular values, −∞ for those that are exactly 0.
         lower: ln of the interval's lower end; None where nothing is claimed.
         upper: ln of the interval's upper end; None where nothing is claimed.
-        vacuous: the interval holds but says nothing.
+        vacuous: the interval holds but is too wide to be useful.
         extremes_only: `log_sigma` holds the largest and the smallest, the only ones measured.
     """
 
@@ -88,7 +88,7 @@ def singular_values(
 ) -> Figure:
     """Clouds of ln σ, one dash per singular value, with the interval of the theorem behind them.
 
-    The interval is filled where it says something, and only outlined where it is vacuous. Around
+    The interval is filled, or only outlined where it is vacuous. Around
     ln σ = 0, where gradients neither vanish nor explode, the axis is linear; if any value is far
     away it is logarithmic beyond ±1. Where only the extremes were measured they are markers.
     Unless the other axis is logarithmic, every place on it has the same room: a training is probed

@@ -34,7 +34,7 @@ def inline_svg(figure: Figure, prefix: str, description: str) -> str:
     Args:
         figure: what to draw.
         prefix: a name for this figure, unique in its page.
-        description: what a reader who cannot see the figure is told.
+        description: text for readers who cannot see the figure.
     """
     root = ET.fromstring(svg_bytes(figure))
     for element in root.iter():

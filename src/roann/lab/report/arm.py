@@ -48,7 +48,7 @@ class Arm:
 
     @property
     def collapsed(self) -> int:
-        """How many runs had learnt and lost it again, at some time."""
+        """How many runs had learned and lost it again, at some time."""
         return sum(bool(outcome.collapses) for outcome in self.outcomes)
 
     @property

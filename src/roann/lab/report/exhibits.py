@@ -1,4 +1,4 @@
-"""Which figures a section of the report shows, and what their captions tell the reader to see."""
+"""Which figures a section of the report shows, and their captions."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Exhibit:
 
 
 def score_name(score: str) -> str:
-    """A score's name for people."""
+    """A readable name of a score."""
     return _SCORE_NAMES.get(score, score.replace("_", " "))
 
 
@@ -141,8 +141,7 @@ def _curve_caption(goal: Goal, arms: dict[str, list[Curve]], score: str, x: str)
     if len(facts) <= 4:
         words.append(f"Best of any seed: {'; '.join(facts)}.")
     if score in goal.trivial:
-        learnt = score_text(score, goal.trivial[score])
-        words.append(f"A model that learnt nothing scores {learnt}.")
+        words.append(f"A trivial model scores {score_text(score, goal.trivial[score])}.")
     return " ".join(words)
 
 
@@ -176,7 +175,7 @@ def _norms(section: Section, arms: Sequence[Arm]) -> Exhibit | None:
     return Exhibit(
         f"{section.title}: the norm of W",
         "The largest singular value of W over training, every seed thin, their median thick. The "
-        "theorems' interval is about e to the ±ρ‖W‖: when ‖W‖ runs away, it says nothing.",
+        "theorems' interval is about e to the ±ρ‖W‖: it widens as ‖W‖ grows.",
         figure,
     )
 
@@ -265,11 +264,11 @@ def _interval_words(clouds: Sequence[Cloud]) -> str:
     bounded = [cloud for cloud in clouds if cloud.upper is not None]
     words = []
     if bounded:
-        words.append("The interval is where the theorem says they must lie.")
+        words.append("The theorem says that they lie in the interval.")
     if any(cloud.vacuous for cloud in bounded):
         words.append(
-            "Where it is only outlined, not shaded, it holds, but is so wide that it says nothing: "
-            "what counts is where the cloud really lies."
+            "Where it is only outlined, not shaded, it holds, but is too wide to be useful: "
+            "see where the measured values lie."
         )
     if any(cloud.lower is None for cloud in bounded):
         words.append("Without a lower end, ρ is too large for the theorem to bound from below.")
@@ -282,7 +281,7 @@ def _eigenvalues(section: Section, arms: Sequence[Arm]) -> Exhibit | None:
         return None
     return Exhibit(
         f"{section.title}: eigenvalues of one step",
-        "Eigenvalues of the Jacobian of a single step, beside the unit circle. A random orthogonal "
+        "Eigenvalues of the Jacobian of a single step, and the unit circle. A random orthogonal "
         "O spreads them in a thin ring near it; the identity gathers them all at 1.",
         eigenvalues({label: probe["eigenvalues"] for label, probe in probes.items()}),
         wide=len(probes) > 1,

@@ -1,4 +1,4 @@
-"""What people look at in a task: a score, which way it should go, and what guessing gives."""
+"""The main score of a task: which way it should go, and what guessing gives."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from roann.lab.report.runs import Run
 
 @dataclass(frozen=True)
 class Goal:
-    """What people look at in a task.
+    """The main score of a task.
 
     Attributes:
         score: name of the primary score.
         better: which way it should go.
-        trivial: scores of a model that learnt nothing, by name.
+        trivial: scores of a model that learned nothing, by name.
         set: the evaluation set shown.
     """
 
@@ -44,7 +44,7 @@ class Goal:
         return 1.0 if self.better == "higher" else 0.0
 
     def progress(self, score: float) -> float | None:
-        """How much of the way from trivial to perfect: 0 learnt nothing, 1 solved."""
+        """How much of the way from trivial to perfect: 0 learned nothing, 1 solved."""
         trivial = self.trivial.get(self.score)
         if trivial is None or trivial == self.perfect:
             return None

@@ -10,17 +10,17 @@ from roann.lab import records
 from roann.lab.report.goal import Goal
 from roann.lab.report.runs import Run
 
-LEARNT = 0.5
-"""A run has learnt once it is this much of the way from guessing to perfect."""
+LEARNED = 0.5
+"""A run has learned once it is this much of the way from guessing to perfect."""
 LOST = 0.1
 """A run is lost if it ends with less than this of the way."""
 
 
 class Collapse(NamedTuple):
-    """A run that had learnt, and lost it again.
+    """A run that had learned, and lost it again.
 
     Attributes:
-        held: step of the last evaluation at which it had learnt.
+        held: step of the last evaluation at which it had learned.
         gone: step of the first evaluation at which it was lost, or of the last finite update.
         diverged: whether it ended in numbers that are not finite.
     """
@@ -92,12 +92,12 @@ class Outcome:
 
     @cached_property
     def collapses(self) -> list[Collapse]:
-        """Every time the run had learnt and lost it again."""
+        """Every time the run had learned and lost it again."""
         found = []
         held: int | None = None
         for step, value in self.curve():
             way = self.goal.progress(value)
-            if way is not None and way > LEARNT:
+            if way is not None and way > LEARNED:
                 held = step
             elif way is not None and way < LOST and held is not None:
                 found.append(Collapse(held, step))

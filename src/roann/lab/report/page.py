@@ -29,7 +29,7 @@ def write_report(
     places: Iterable[Path],
     out: Path,
     *,
-    title: str = "Gradients that neither vanish nor explode",
+    title: str = "Random orthogonal additive networks",
     extra: Sequence[Exhibit] = (),
 ) -> Path:
     """Write one self-contained HTML page about runs; the same runs give the same bytes.
@@ -85,7 +85,7 @@ def _asset(name: str) -> str:
 
 
 def _inert(value: object) -> object:
-    """Every value on its way into the page: no control characters, no bidirectional overrides."""
+    """Clean a value for the page: no control characters, no bidirectional overrides."""
     return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
@@ -260,7 +260,7 @@ def _run(run: Run, anchor: str) -> dict[str, str]:
 
 
 def duration(seconds: float) -> str:
-    """A length of time for people.
+    """A readable length of time.
 
     Its spaces do not break.
 

@@ -60,7 +60,7 @@ def sections_of(runs: Iterable[Run]) -> list[Section]:
 
 def _told_apart(sections: list[Section]) -> list[Section]:
     """Sections of one title get the settings in which their tasks differ added to it."""
-    told = []
+    titled = []
     for section in sections:
         others = [other.task for other in sections if other.title == section.title]
         differing = [
@@ -68,8 +68,8 @@ def _told_apart(sections: list[Section]) -> list[Section]:
             for key, value in section.task.items()
             if any(other.get(key) != value for other in others)
         ]
-        told.append(replace(section, title=", ".join([section.title, *differing])))
-    return told
+        titled.append(replace(section, title=", ".join([section.title, *differing])))
+    return titled
 
 
 def curves_of(arm: Arm, score: str, goal: Goal, x: str = "step") -> list[Curve]:

@@ -48,7 +48,7 @@ class Task(ABC):
         readout: which states the head reads: "last", "all", or "none" for a feed-forward task.
         batch_size: B of a training batch.
         epoch_steps: updates in an epoch; None where data are drawn without end.
-        trivial: the scores of a model that learnt nothing but the statistics of the targets.
+        trivial: the scores of a model that learned nothing but the statistics of the targets.
         primary: the score people look at.
         better: whether that score should be "lower" or "higher".
     """

@@ -12,7 +12,7 @@ from roann.lab import records
 from roann.lab.config import read_text
 from roann.lab.report import Arm, Goal, Outcome, ReportError, Run
 
-Book = Mapping[str, Any]
+Records = Mapping[str, Any]
 BOUNDS = "bounds/bounds.jsonl"
 ELSEWHERE = "elsewhere"
 """Records of runs of the same names on another processor."""
@@ -41,17 +41,17 @@ def arms_of(runs: Iterable[Run]) -> dict[str, Arm]:
     }
 
 
-def read_book(results: Path) -> Book:
+def read_records(folder: Path) -> Records:
     """All records, in the order of the plan."""
-    book: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for figure in (*FIGURES, ELSEWHERE):
-        arms = arms_of(map(read_record, sorted((results / figure).glob("*.jsonl"))))
+        arms = arms_of(map(read_record, sorted((folder / figure).glob("*.jsonl"))))
         planned = [entry.name for entry in entries(figure)] if figure in FIGURES else []
         places = {}
         for name, arm in arms.items():
             fits = [entry for entry in planned if f"{name}-".startswith(f"{entry}-")]
             index = planned.index(max(fits, key=len)) if fits else 0
             places[name] = index, arm.model.get("rho") or 0
-        book[figure] = {name: arms[name] for name in sorted(arms, key=places.__getitem__)}
-    study = results / BOUNDS
-    return book | {"bounds": records.read(study) if study.is_file() else []}
+        found[figure] = {name: arms[name] for name in sorted(arms, key=places.__getitem__)}
+    study = folder / BOUNDS
+    return found | {"bounds": records.read(study) if study.is_file() else []}
