@@ -118,10 +118,10 @@ def test_ctrl_c_while_the_server_of_processes_loads_ends_in_words(tmp_path):
         first = process.stderr.readline()
         os.killpg(process.pid, signal.SIGINT)
         rest = process.stderr.read()
-    assert first == "roann: 2 runs, 0 finished.\n"
+    assert first == "roann: 2 runs, 2 to do.\n"
     assert process.returncode == 130
     assert "Traceback" not in rest
-    assert "run the same command to continue" in rest
+    assert "the same command goes on" in rest
 
 
 def test_a_run_in_another_process_is_left_to_it(tmp_path):

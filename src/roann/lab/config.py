@@ -65,7 +65,7 @@ class Train:
         warmup: the learning rate grows linearly over that many first iterations.
         eval_every: how often to evaluate.
         probe_at: when to measure spectrum, gradient flow and bounds; 0 is the initialisation.
-        black_box: how many steps around a loss spike to measure as well; none if not given.
+        black_box: how many steps around a leap of the loss to measure as well; none if not given.
         log_every: how often to record the training loss.
         checkpoint_every: iterations between checkpoints, 0 to go by time alone.
         checkpoint_seconds: seconds between checkpoints.

@@ -123,8 +123,7 @@ def run_all(
     context.set_forkserver_preload(PRELOAD)
     _start_server()
     waiting = [folder for folder in cells if result_of(folder) is None]
-    s, done = "" if len(cells) == 1 else "s", len(cells) - len(waiting)
-    _log.info("%d run%s, %d finished.", len(cells), s, done)
+    _log.info("%d runs, %d to do.", len(cells), len(waiting))
     running: dict[ForkServerProcess, Path] = {}
     statuses: dict[Path, str] = {}
     kills: Counter[Path] = Counter()
@@ -154,12 +153,12 @@ def run_all(
             _log.info("running: %s.", ", ".join(steps))
     if stop.number:
         name = signal.Signals(stop.number).name
-        _log.warning("stopped by %s; run the same command to continue.", name)
+        _log.warning("stopped by %s; the same command goes on with what was done.", name)
     return {folder: _status(folder, None, statuses.get(folder)) for folder in cells}
 
 
 def _start_server() -> None:
-    """Start the process that starts the others; it ignores Ctrl-C.
+    """Start the process that starts the others, deaf to Ctrl-C.
 
     A terminal sends it to all of them, and this one would die of it while it loads torch.
     """
