@@ -182,5 +182,7 @@ def fits(alphas: Tensor, reading: str) -> None:
 
 
 def _known(t: Tensor) -> bool:
-    """Whether its numbers can be looked at: not on meta, not inside a function transform."""
-    return not (t.is_meta or torch._C._functorch.is_functorch_wrapped_tensor(t))
+    """Whether its numbers can be read: not on meta, in a compiler or in a function transform."""
+    if t.is_meta or torch.compiler.is_compiling():
+        return False
+    return torch.func.debug_unwrap(t) is t
