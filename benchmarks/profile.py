@@ -14,7 +14,7 @@ from roann.kernels import native
 
 # Part of a step → the operators that belong to it, in the order of `Products`.
 PARTS: dict[str, tuple[str, ...]] = {
-    "forward sweep": ("roann::scan",),
+    "forward sweep": ("roann::scan_forward", "roann::scan"),
     "backward sweep": ("roann::scan_backward",),
     "products for gradients": ("roann::add_outer", "aten::addmm_", "aten::mm", "aten::bmm"),
 }

@@ -287,11 +287,13 @@ def _needs_loop(p: Problem, backend: str) -> bool:
 
 def _is_transformed(p: Problem) -> bool:
     """Whether a transform of torch.func, or forward mode, follows one of the tensors."""
-    tensors = [t for t in (p.x0, p.u, p.W, p.W_i, p.b, p.alpha, *p.O.tensors()) if t is not None]
     if torch.compiler.is_dynamo_compiling():  # it cannot look; an operator says so by itself
         return False
-    if any(torch.func.debug_unwrap(t) is not t for t in tensors):
-        return True
+    tensors = [t for t in (p.x0, p.u, p.W, p.W_i, p.b, p.alpha, *p.O.tensors()) if t is not None]
+    unwrap = torch.func.debug_unwrap
+    for t in tensors:
+        if unwrap(t) is not t:
+            return True
     unpack: Any = forward_ad.unpack_dual
     if unpack(p.x0).primal is p.x0:  # the tensor itself: forward mode is off
         return False

@@ -61,6 +61,13 @@ def test_opcheck_scan(case):
     check_scan(*case)
 
 
+@pytest.mark.parametrize("memory", MEMORIES)
+def test_opcheck_scan_forward(memory):
+    for form, ragged, kept in itertools.product(FORMS, (False, True), KEPT):
+        args = arguments(make(5, 3, 4, form=form, ragged=ragged), "auto", memory, *kept)
+        torch.library.opcheck(torch.ops.roann.scan_forward.default, args)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CHECKED, ids=str)
 def test_opcheck_scan_everywhere(case):

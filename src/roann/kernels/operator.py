@@ -1,10 +1,11 @@
 """The scan as operators that torch's dispatcher, compiler and exporter know.
 
     roann::scan            states, last state, and what its adjoint needs
+    roann::scan_forward    the same without a derivative, which makes a call cheaper
     roann::scan_backward   the adjoint: gradients of x0, u, W, W_i, b and α
 
-Both have a fake implementation (shapes alone), a derivative and a rule for `vmap`, and choose a
-kernel from `KERNELS` by what the tensors are. The derivative of the adjoint is that of the
+All have a fake implementation (shapes alone) and a rule for `vmap`, and choose a kernel from
+`KERNELS` by what the tensors are. The derivative of the adjoint is that of the
 reference loop: the fast kernels need no second adjoint.
 """
 
@@ -84,8 +85,8 @@ def scan(p: Problem, backend: str, memory: str, last_only: bool) -> tuple[Tensor
     padded = tensors + (None,) * (len(LEAVES) + _OF_O - len(tensors))
     sizes = None if p.ragged is None else list(p.ragged.sizes)
     call: Callable[..., Any] = torch.ops.roann.scan.default
-    if keep != "nothing" and not torch.compiler.is_compiling():
-        call = _Scan.apply
+    if not torch.compiler.is_compiling():
+        call = torch.ops.roann.scan_forward.default if keep == "nothing" else _Scan.apply
     try:
         states, last, _ = call(*padded, str(plan), p.steps, sizes)
     except (AssertionError, NotImplementedError, RuntimeError, TypeError) as error:
@@ -99,7 +100,7 @@ class _Scan(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, *args: Any) -> tuple[Tensor, Tensor, Tensor]:
-        output: tuple[Tensor, Tensor, Tensor] = torch.ops.roann.scan.default(*args)
+        output: tuple[Tensor, Tensor, Tensor] = torch.ops.roann.scan_forward.default(*args)
         _setup(ctx, args, output)
         return output
 
@@ -299,22 +300,27 @@ def _one_by_one(name: str) -> Callable[..., tuple[tuple[Tensor, ...], tuple[int,
 def _register() -> None:
     """Tell torch of the operators."""
     library: Any = _library
-    library.define(f"scan({_TENSORS}, {_REST}) -> (Tensor, Tensor, Tensor)")
+    for name in ("scan", "scan_forward"):
+        library.define(f"{name}({_TENSORS}, {_REST}) -> (Tensor, Tensor, Tensor)")
     library.define(
         f"scan_backward(Tensor? g_states, Tensor? g_last, Tensor? states, Tensor kept, {_TENSORS}, "
         f"{_REST}, bool[] wanted) -> ({', '.join(['Tensor'] * len(LEAVES))})"
     )
-    for name, serve, fake, differentiate, prepare in (
-        ("scan", _scan, _scan_fake, _derivative, _setup),
-        ("scan_backward", _scan_backward, _scan_backward_fake, _second_derivative, _setup_backward),
+    for name, serve, fake in (
+        ("scan", _scan, _scan_fake),
+        ("scan_forward", _scan, _scan_fake),
+        ("scan_backward", _scan_backward, _scan_backward_fake),
     ):
         library.impl(name, serve, "CompositeExplicitAutograd")
-        qualified = f"roann::{name}"
-        torch.library.register_fake(qualified, fake, lib=library)
+        torch.library.register_fake(f"roann::{name}", fake, lib=library)
+        torch.library.register_vmap(f"roann::{name}", _one_by_one(name), lib=library)
+    for name, differentiate, prepare in (
+        ("scan", _derivative, _setup),
+        ("scan_backward", _second_derivative, _setup_backward),
+    ):
         torch.library.register_autograd(
-            qualified, differentiate, setup_context=prepare, lib=library
+            f"roann::{name}", differentiate, setup_context=prepare, lib=library
         )
-        torch.library.register_vmap(qualified, _one_by_one(name), lib=library)
 
 
 _library = torch.library.Library("roann", "DEF")  # type: ignore[no-untyped-call]
