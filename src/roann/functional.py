@@ -222,6 +222,8 @@ def _full_precision(x: Tensor) -> AbstractContextManager[Any]:
 
 def _form(O: Orthogonal, dtype: torch.dtype) -> Linear:
     """O as a kernel consumes it: numbers in `dtype`, or float32 for half precision."""
+    if type(O) is Dense and O.matrix.dtype is dtype and dtype not in _HALF:
+        return O  # the usual case of a cell, at no cost
     form = Dense(O) if isinstance(O, Tensor) else O if isinstance(O, Linear) else O.form()
     if type(form) is Dense and form.matrix.dtype is dtype and dtype not in _HALF:
         return form
