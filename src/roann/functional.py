@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from contextlib import AbstractContextManager, nullcontext
 from itertools import pairwise
 from typing import Any, Protocol, runtime_checkable
 
@@ -89,7 +88,7 @@ def roa_step(
     given = _one_dtype({"x": x, "u": u, "W": W, "W_i": W_i, "b": b})
     wide = {name: _widened(t) for name, t in given.items()}
     drive = b = wide["b"]
-    with _full_precision(x):
+    with operator.without_autocast(x):
         if wide["u"] is not None and wide["W_i"] is not None:
             drive = F.linear(wide["u"], wide["W_i"], b)
         x, W = wide["x"], wide["W"]  # type: ignore[assignment]
@@ -170,7 +169,7 @@ def roa_scan(
     states: Tensor | None
     if _needs_loop(p, backend):
         p.check()
-        with _full_precision(x0):
+        with operator.without_autocast(x0):
             states, last = reference.scan(p)
     else:
         states, last = operator.scan(p, backend, memory, last_only)
@@ -211,13 +210,6 @@ def _alpha(alpha: float | Tensor, x: Tensor) -> Tensor:
     if not alpha.is_floating_point():
         _checks.fail("alpha", "a number or a tensor of a float dtype", alpha.dtype)
     return alpha.to(x.dtype)
-
-
-def _full_precision(x: Tensor) -> AbstractContextManager[Any]:
-    """Autocast off."""
-    if _checks.autocast(x):
-        return torch.autocast(x.device.type, enabled=False)
-    return nullcontext()
 
 
 def _form(O: Orthogonal, dtype: torch.dtype) -> Linear:

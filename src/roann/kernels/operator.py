@@ -151,7 +151,7 @@ def _states_wanted(plan: Plan) -> bool:
     )
 
 
-def _full_precision(x: Tensor) -> AbstractContextManager[Any]:
+def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
     """A state must not be rounded T times: autocast is off within a scan."""
     if _checks.autocast(x):
         return torch.autocast(x.device.type, enabled=False)
@@ -164,7 +164,7 @@ def _scan(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
     p = _problem(tuple(tensors), plan, steps, sizes).readable()
     kernel, memory = choose(p, plan.backend), MEMORIES[plan.memory]
     kept = p.x0.new_empty(0)
-    with _full_precision(p.x0):
+    with without_autocast(p.x0):
         if plan.keep != "nothing":
             states, last, kept = memory.forward(kernel, p, not _states_wanted(plan))
         elif plan.output == "last":  # in pieces, so that no array grows with T
@@ -216,7 +216,7 @@ def _scan_backward(*args: Any) -> tuple[Tensor, ...]:
         plan = plan._replace(keep="terms" if wanted[LEAVES.index("alpha")] else "slopes")
     p = _problem(tuple(tensors), plan, steps, sizes).readable()
     kernel, memory = choose(p, plan.backend), MEMORIES[plan.memory]
-    with _full_precision(p.x0):
+    with without_autocast(p.x0):
         if kept_nothing:
             states, _, kept = memory.forward(kernel, p, True)
         grads = Gradients.wanted(p, wanted)
