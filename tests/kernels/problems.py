@@ -6,11 +6,11 @@ import torch
 
 from roann.kernels import reference
 from roann.kernels.activations import ACTIVATIONS
-from roann.kernels.linear import Dense, Gather, Rotation
+from roann.kernels.linear import Dense, Gather, Planes, Rotation
 from roann.kernels.problem import Problem
 from roann.kernels.ragged import Ragged
 
-FORMS = ("dense", "gather", "rotation")
+FORMS = ("dense", "gather", "rotation", "planes")
 ALPHAS = {"scalar": (), "vector": ("N",), "step": ("T", 1), "both": ("T", "N")}
 
 
@@ -29,6 +29,12 @@ def make_filter(g, form, N, steps):
     order = torch.randperm(N, generator=g)
     if form == "gather":
         return Gather(order, order.argsort())
+    if form == "planes":
+        angle = normal(g, N // 2)
+        cos, sin = (f(angle).repeat_interleave(2) for f in (torch.cos, torch.sin))
+        sin[1::2] *= -1
+        odd = torch.ones(N % 2).double()
+        return Planes(torch.cat([cos, odd]), torch.cat([sin, 0 * odd]))
     cos, sin, partner = torch.ones(N).double(), torch.zeros(N).double(), torch.arange(N)
     for i, j in order[: N // 2 * 2].view(-1, 2).tolist():
         angle = normal(g)

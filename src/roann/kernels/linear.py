@@ -182,4 +182,40 @@ class Rotation(Linear):
         return torch.diag_embed(self.cos) + self.sin.unsqueeze(-1) * eye[self.partner]
 
 
-FORMS: dict[str | None, type[Linear]] = {form.name: form for form in (Dense, Gather, Rotation)}
+@dataclass(frozen=True)
+class Planes(Linear):
+    """Rotations of neighbours: (O x)_i = cos_i x_i + sin_i x_{i±1}, in the planes (2j, 2j + 1). O(N).
+
+    A `Rotation` whose pairs are fixed, so that a kernel swaps the lanes of a register and gathers
+    nothing. The last coordinate of an odd N has cos = 1 and sin = 0.
+    """
+
+    name = "planes"
+    cos: Tensor
+    sin: Tensor
+
+    @property
+    def stacked(self) -> bool:
+        return self.cos.dim() == 2
+
+    def matvec(self, x: Tensor) -> Tensor:
+        return _stack_like(self.cos, x) * x + _stack_like(self.sin, x) * _neighbours(x)
+
+    def matvec_transpose(self, x: Tensor) -> Tensor:
+        return _stack_like(self.cos, x) * x - _stack_like(self.sin, x) * _neighbours(x)
+
+    def to_dense(self) -> Tensor:
+        eye = torch.eye(self.cos.shape[-1], device=self.cos.device, dtype=self.cos.dtype)
+        return torch.diag_embed(self.cos) + self.sin.unsqueeze(-1) * _neighbours(eye)
+
+
+def _neighbours(x: Tensor) -> Tensor:
+    """x with the two coordinates of every plane (2j, 2j + 1) exchanged; an odd last one stays."""
+    even = x.shape[-1] // 2 * 2
+    swapped = x[..., :even].unflatten(-1, (even // 2, 2)).flip(-1).flatten(-2)
+    return swapped if even == x.shape[-1] else torch.cat([swapped, x[..., even:]], -1)
+
+
+FORMS: dict[str | None, type[Linear]] = {
+    form.name: form for form in (Dense, Gather, Rotation, Planes)
+}
