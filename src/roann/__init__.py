@@ -18,11 +18,13 @@ if TYPE_CHECKING:
         RoaRNNCell,
         multiscale,
     )
+    from roann.nn.module import PAPER
     from roann.serialization import load, save
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "PAPER",
     "HypothesisWarning",
     "Roa",
     "RoaEuler",
@@ -44,7 +46,7 @@ __all__ = [
 # Names are fetched when first asked for: torch takes seconds to import, and the help of the
 # command line, which lives in this package, must answer at once.
 _ROOMS = ("diagnostics", "filters", "functional")
-_HOMES = {"certify": "diagnostics", "load": "serialization", "save": "serialization"}
+_HOMES = {"PAPER": "nn.module", "certify": "diagnostics", "load": "serialization", "save": "serialization"}
 
 
 def __getattr__(name: str) -> Any:

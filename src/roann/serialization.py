@@ -40,6 +40,7 @@ DTYPES: dict[str, torch.dtype] = {
 }
 EXTRA = "_extra_state"  # the key under which torch keeps what `get_extra_state` returns
 FREE = ("init", "backend", "memory", "dropout")  # do not change what a trained layer computes
+BEFORE = {"gain": 1.0, "max_norm": None}  # of files that do not name them
 LONGEST = 300  # characters quoted from a file, or from an error about it
 M = TypeVar("M", bound=nn.Module)
 
@@ -223,7 +224,7 @@ def _ghost(file: Path, about: dict[str, Any], state: dict[str, Any]) -> RoaModul
     if "settings" not in about:
         what = f"nothing for {file}, which holds a {_short(about.get('class'))}"
         _checks.fail("into", "a model of your own to load into", what, "build it and pass it")
-    kind, given = upgraded(about.get("class"), dict(about["settings"]))
+    kind, given = upgraded(about.get("class"), BEFORE | dict(about["settings"]))
     cls = CLASSES[_checks.choice("class in the file", _short(kind), CLASSES)]
     try:
         dtype = DTYPES[_checks.choice("dtype", about.get("dtype"), DTYPES)]
@@ -249,6 +250,8 @@ def _arguments(
         changed["sizes"] = _widths(settings["sizes"]["run_lengths"], tensors)
     if isinstance(settings["alpha"], list):
         changed["alpha"] = torch.tensor(settings["alpha"], dtype=torch.float64)
+    if isinstance(settings["gain"], list):
+        changed["gain"] = torch.tensor(settings["gain"], dtype=torch.float64)
     return settings | changed
 
 
@@ -274,7 +277,7 @@ def _agrees(file: Path, about: dict[str, Any], model: nn.Module) -> None:
         if name not in saved or name not in own:
             how = "with" if name in own else "without"
             _checks.fail("into", f"the layers in {file}", f"a model {how} {_short(repr(name))}")
-        there, here = saved[name], own[name]
+        there, here = BEFORE | saved[name], BEFORE | own[name]
         for key in sorted(there.keys() | here.keys(), key=lambda k: (k != "class", k)):
             a, b = there.get(key), here.get(key)
             held = key == "alpha" and (here.get("learn_rho") or type(a) is type(b) is list)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NoReturn, Self
 
 import torch
 import torch.nn.functional as F
@@ -42,6 +42,7 @@ class Filter(nn.Module, ABC):
     """
 
     name: ClassVar[str]
+    has_powers: ClassVar[bool] = False
     _empty = False  # moved off the meta device without numbers: neither drawn nor loaded since
 
     def __init__(
@@ -150,6 +151,26 @@ class Filter(nn.Module, ABC):
         if known and (core.rectangular or self.out_features == self.in_features):
             return core
         return Dense(self.to_dense())
+
+    @property
+    def emptied(self) -> bool:
+        """Whether it came from the meta device without numbers, neither drawn nor loaded since."""
+        return self._empty
+
+    def turned(self, power: Tensor) -> Linear:
+        """O raised to a real power, where `has_powers`; `power` is () or (T, 1)."""
+        return self._no_powers()
+
+    def generator_of(self, x: Tensor) -> Tensor:
+        """(log O) x, where `has_powers`."""
+        return self._no_powers()
+
+    def _no_powers(self) -> NoReturn:
+        _checks.fail("filter", "one with real powers, such as 'broad'", repr(self.name))
+
+    def coordinate_angles(self) -> Tensor | None:
+        """|θ| by which O turns the plane of each output coordinate; None where planes are mixed."""
+        return None
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Draw O if it came from the meta device without numbers; otherwise O stays as it is."""

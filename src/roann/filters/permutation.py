@@ -97,9 +97,22 @@ class Identity(_Fixed):
     """
 
     name = "identity"
+    has_powers = True
 
     def _draw(self, source: _Source) -> dict[str, Tensor]:
         return self._both(torch.arange(self.larger, device=source.device))
+
+    def turned(self, power: Tensor) -> Linear:
+        """Every power of the identity is the identity."""
+        return self.form()
+
+    def generator_of(self, x: Tensor) -> Tensor:
+        """(log O) x = 0."""
+        return torch.zeros_like(x)
+
+    def coordinate_angles(self) -> Tensor:
+        """Zeros: nothing turns."""
+        return torch.zeros(*self._lead(), self.out_features, device=self.index.device)
 
 
 @final

@@ -40,6 +40,7 @@ class Rotations(Filter):
     """
 
     name = "rotations"
+    has_powers = True
     angle: Tensor
     partner: Tensor
 
@@ -70,6 +71,15 @@ class Rotations(Filter):
         """O raised to a real power, exactly: every angle times `power`, of shape () or (T, 1)."""
         angle = self._held("angle") * power
         return Rotation(torch.cos(angle), torch.sin(angle), self.partner.expand(angle.shape))
+
+    def generator_of(self, x: Tensor) -> Tensor:
+        """(log O) x."""
+        return self.angle.to(x.dtype) * x.index_select(-1, self.partner)
+
+    def coordinate_angles(self) -> Tensor:
+        """|θ|, as the distance from a whole number of turns: (out,), or (depth, out)."""
+        turn = self._held("angle").abs().remainder(2 * math.pi)
+        return torch.minimum(turn, 2 * math.pi - turn)[..., : self.out_features]
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ class RoaRNNCell(RoaModule):
         nonlinearity: the name of φ.
         device: where parameters and filter live.
         dtype: their dtype.
-        rho, horizon, alpha, learn_rho, filter, init, generator: as in `RoaRNN`.
+        rho, horizon, alpha, learn_rho, filter, init, gain, max_norm, generator: as in `RoaRNN`.
 
     Shape: input (B, I) or (I,), hx (B, N) or (N,); the result is as hx.
 
@@ -60,14 +60,19 @@ class RoaRNNCell(RoaModule):
         horizon: float | None = None,
         alpha: float | Tensor | None = None,
         learn_rho: bool = False,
-        filter: str | Tensor | Filter | dict[str, Any] = "qr",
-        init: str = "normal",
+        filter: str | Tensor | Filter | dict[str, Any] = "broad",
+        init: str = "balanced",
+        gain: float | Tensor | None = None,
+        max_norm: float | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
         _checks.size("input_size", input_size)
         _checks.size("hidden_size", hidden_size)
         given = Alpha.given(rho, horizon, alpha, learn_rho, hidden_size)
-        super().__init__(given, nonlinearity, init, device, dtype)
+        super().__init__(
+            given, nonlinearity, device, dtype,
+            init=init, gain=gain, max_norm=max_norm, features=hidden_size,
+        )  # fmt: skip
         self.input_size, self.hidden_size = input_size, hidden_size
 
         def room(*shape: int) -> nn.Parameter:
@@ -80,26 +85,29 @@ class RoaRNNCell(RoaModule):
         self.register_parameter("bias", room(hidden_size) if bias else None)
         self._add_scan("", self.weight_hh)
         self.reset_parameters(generator)
-        self.filter = make(filter, hidden_size, generator=generator, device=device, dtype=dtype)
+        O = make(
+            filter, hidden_size, horizon=given.horizon, generator=generator, device=device,
+            dtype=dtype,
+        )  # fmt: skip
+        self._add_filter("", O)
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Draw new parameters; the filter stays, unless it came from meta without numbers."""
-        others = [self.weight_ih] if self.bias is None else [self.weight_ih, self.bias]
-        initialise(self.init, self.weight_hh, list(others), generator)
+        initialise(self.init, self.weight_hh, self.weight_ih, self.bias, generator)
         self._reset(generator)
 
     def _maps(self) -> list[tuple[Tensor, float | Tensor]]:
-        return [(self.weight_hh, self.alpha)]
+        return [(self._capped(self.weight_hh), self.alpha)]
 
     def roa_maps(self) -> RoaMaps:
         """The maps of the cell as they stand."""
-        W, W_i, b = self._weights()
+        W, W_i, b = self._effective()
         phi = ACTIVATIONS[self.nonlinearity]
         return RoaMaps((Scan(W, self.filter.form(), self.alpha, phi, b, W_i),))
 
     def step(self, x: Tensor, u: Tensor) -> Tensor:
         """The next state from x (…, N) and u (…, I)."""
-        W, W_i, b = self._weights()
+        W, W_i, b = self._effective()
         return roa_step(
             x,
             W,
@@ -137,6 +145,11 @@ class RoaRNNCell(RoaModule):
         except KeyError:  # a parametrization stands in the place of one
             return self.weight_hh, self.weight_ih, self.bias
 
+    def _effective(self) -> tuple[Tensor, Tensor, Tensor | None]:
+        """W under the cap, and W_i and b with the gain."""
+        W, W_i, b = self._weights()
+        return (self._capped(W), *self._driven(W_i, b, ""))
+
     def settings(self) -> dict[str, Any]:
         """The constructor's arguments that rebuild this module, as JSON can hold them."""
         return super().settings() | {
@@ -166,8 +179,9 @@ class RoaLayer(RoaModule):
         nonlinearity: the name of φ.
         device: where parameters and filter live.
         dtype: their dtype.
-        rho, horizon, alpha, learn_rho, filter, init, generator: as in `RoaRNN`; the horizon is
-            the number of maps of the network the layer is part of.
+        rho, horizon, alpha, learn_rho, filter, init, max_norm, generator: as in `RoaRNN`; the
+            horizon is the number of maps of the network the layer is part of.
+        gain: γ on b, as in `RoaRNN`; 1 by default, because no input enters map after map.
 
     Shape: x (…, N_in) gives (…, N_out).
 
@@ -196,14 +210,19 @@ class RoaLayer(RoaModule):
         horizon: float | None = None,
         alpha: float | Tensor | None = None,
         learn_rho: bool = False,
-        filter: str | Tensor | Filter | dict[str, Any] = "qr",
-        init: str = "normal",
+        filter: str | Tensor | Filter | dict[str, Any] = "broad",
+        init: str = "balanced",
+        gain: float | Tensor | None = 1.0,
+        max_norm: float | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
         _checks.size("in_features", in_features)
         _checks.size("out_features", out_features)
         given = Alpha.given(rho, horizon, alpha, learn_rho, out_features)
-        super().__init__(given, nonlinearity, init, device, dtype)
+        super().__init__(
+            given, nonlinearity, device, dtype,
+            init=init, gain=gain, max_norm=max_norm, features=out_features,
+        )  # fmt: skip
         self.in_features, self.out_features = in_features, out_features
         self.weight = nn.Parameter(
             torch.empty(out_features, in_features, device=device, dtype=dtype)
@@ -213,22 +232,25 @@ class RoaLayer(RoaModule):
         )
         self._add_scan("", self.weight)
         self.reset_parameters(generator)
-        self.filter = make(
-            filter, out_features, in_features, generator=generator, device=device, dtype=dtype
-        )
+        O = make(
+            filter, out_features, in_features, horizon=given.horizon, generator=generator,
+            device=device, dtype=dtype,
+        )  # fmt: skip
+        self._add_filter("", O)
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Draw new parameters; the filter stays, unless it came from meta without numbers."""
-        initialise(self.init, self.weight, [] if self.bias is None else [self.bias], generator)
+        initialise(self.init, self.weight, None, self.bias, generator)
         self._reset(generator)
 
     def _maps(self) -> list[tuple[Tensor, float | Tensor]]:
-        return [(self.weight, self.alpha)]
+        return [(self._capped(self.weight), self.alpha)]
 
     def roa_maps(self) -> RoaMaps:
         """The one map of the layer as it stands."""
-        W, phi = self.weight.unsqueeze(0), ACTIVATIONS[self.nonlinearity]
-        b = None if self.bias is None else self.bias.unsqueeze(0)
+        W, b = self._effective()
+        W, phi = W.unsqueeze(0), ACTIVATIONS[self.nonlinearity]
+        b = None if b is None else b.unsqueeze(0)
         return RoaMaps((Scan(W, self.filter.form(), self.alpha, phi, b),))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -236,9 +258,14 @@ class RoaLayer(RoaModule):
         if x.shape[-1] != self.in_features:
             _checks.fail("x", f"{self.in_features} features", x.shape[-1], error=RuntimeError)
         _checks.same_dtype("x", x, self.weight)
-        return roa_step(
-            x, self.weight, self.filter, self.alpha, b=self.bias, nonlinearity=self.nonlinearity
-        )
+        W, b = self._effective()
+        return roa_step(x, W, self.filter, self.alpha, b=b, nonlinearity=self.nonlinearity)
+
+    def _effective(self) -> tuple[Tensor, Tensor | None]:
+        """W under the cap, and b with the gain."""
+        gain = self.gain_of("")
+        b = self.bias if gain is None or self.bias is None else gain.to(self.bias) * self.bias
+        return self._capped(self.weight), b
 
     def settings(self) -> dict[str, Any]:
         """The constructor's arguments that rebuild this module, as JSON can hold them."""

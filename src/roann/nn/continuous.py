@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from abc import abstractmethod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +21,7 @@ from roann.nn import layout, readings
 from roann.nn.alpha import Alpha
 from roann.nn.init import initialise
 from roann.nn.maps import RoaMaps, Scan
-from roann.nn.module import RoaModule, spec
+from roann.nn.module import Options, RoaModule, spec
 
 
 class ContinuousModule(RoaModule):
@@ -30,6 +30,7 @@ class ContinuousModule(RoaModule):
     A subclass says how an interval becomes a step: Note [Two readings of unequal intervals].
     """
 
+    filter_l0: Filter
     reading: str
     method: str | None = None
     _shown: ClassVar[dict[str, object]] = {"backend": "auto", "memory": "store"}
@@ -44,20 +45,24 @@ class ContinuousModule(RoaModule):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
         *,
-        rho: float | Tensor = 1.0,
-        horizon: float | None = None,
-        alpha: float | Tensor | None = None,
-        learn_rho: bool = False,
         dt: float = 1.0,
-        filter: str | Tensor | Filter | dict[str, Any] = "rotations",
-        init: str = "normal",
-        generator: torch.Generator | None = None,
         backend: str = "auto",
         memory: str = "store",
+        **options: Unpack[Options],
     ) -> None:
         I, N = _checks.size("input_size", input_size), _checks.size("hidden_size", hidden_size)
-        given = Alpha.given(rho, horizon, alpha, learn_rho, N)
-        super().__init__(given, nonlinearity, init, device, dtype)
+        for name in options:
+            if name not in Options.__annotations__:
+                _checks.choice("option", name, Options.__annotations__)
+        given = Alpha.given(
+            options.get("rho", 1.0), options.get("horizon"), options.get("alpha"),
+            options.get("learn_rho", False), N,
+        )  # fmt: skip
+        generator = options.get("generator")
+        super().__init__(
+            given, nonlinearity, device, dtype, init=options.get("init", "balanced"),
+            gain=options.get("gain"), max_norm=options.get("max_norm"), features=N,
+        )  # fmt: skip
         self.input_size, self.hidden_size, self.state_size = I, N, N
         self.bias, self.batch_first = bias, batch_first
         self.dt = _checks.real("dt", dt, positive=True)
@@ -69,7 +74,11 @@ class ContinuousModule(RoaModule):
             self.register_parameter(name + "_l0", p)
         self._add_scan("_l0", p)
         self.reset_parameters(generator)
-        self.filter_l0 = make(filter, N, generator=generator, device=device, dtype=dtype)
+        O = make(
+            options.get("filter", "broad"), N, horizon=given.horizon, generator=generator,
+            device=device, dtype=dtype,
+        )  # fmt: skip
+        self._add_filter("_l0", O)
         if self.reading == "isometric":
             readings.check(self.filter_l0)
 
@@ -91,24 +100,29 @@ class ContinuousModule(RoaModule):
         return ((1 - alpha).unsqueeze(1) * O - eye) / alpha.unsqueeze(1)
 
     def weight(self) -> Tensor:
-        """W as a matrix (N, N), in float32 at least."""
-        return self._full("weight_hh_l0")
+        """W as a matrix (N, N) under the cap, in float32 at least."""
+        return self._capped(self._full("weight_hh_l0"))
+
+    def _drive(self) -> tuple[Tensor, Tensor | None]:
+        """W_i and b with the gain, in float32 at least."""
+        b = self._full("bias_l0") if self.bias else None
+        return self._driven(self._full("weight_ih_l0"), b, "_l0")
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw the parameters anew; the filter stays, unless it came from meta without numbers."""
-        others = [self._tensor("weight_ih_l0")]
-        others += [self._tensor("bias_l0")] if self.bias else []
-        initialise(self.init, self._tensor("weight_hh_l0"), others, generator)
+        """Draw new parameters; the filter stays, unless it came from meta without numbers."""
+        b = self._tensor("bias_l0") if self.bias else None
+        W, W_i = self._tensor("weight_hh_l0"), self._tensor("weight_ih_l0")
+        initialise(self.init, W, W_i, b, generator)
         self._reset(generator)
 
     def _maps(self) -> list[tuple[Tensor, float | Tensor]]:
-        return [(self._tensor("weight_hh_l0"), self.alpha)]
+        return [(self.weight(), self.alpha)]
 
     def roa_maps(self) -> RoaMaps | None:
         """The maps as they stand without time stamps; for intervals see `roann.nn.readings`."""
         O, phi = self.filter_l0.form(), ACTIVATIONS[self.nonlinearity]
-        b = self._full("bias_l0") if self.bias else None
-        scan = Scan(self.weight(), O, self.alpha, phi, b, self._full("weight_ih_l0"))
+        W_i, b = self._drive()
+        scan = Scan(self.weight(), O, self.alpha, phi, b, W_i)
         return RoaMaps((scan,), batch_first=self.batch_first)
 
     def _weight_settings(self) -> dict[str, Any]:
@@ -138,10 +152,10 @@ class ContinuousModule(RoaModule):
         readings.fits(steps.detach().unsqueeze(-1) / self.dt * self.alpha, self.reading)
 
     def _step(self, x: Tensor, u: Tensor, O: Filter | Linear, alpha: float | Tensor) -> Tensor:
+        W_i, b = self._drive()
         return roa_step(
-            x, self.weight(), O, alpha, u=u, W_i=self._full("weight_ih_l0"),
-            b=self._full("bias_l0") if self.bias else None, nonlinearity=self.nonlinearity,
-        )  # fmt: skip
+            x, self.weight(), O, alpha, u=u, W_i=W_i, b=b, nonlinearity=self.nonlinearity
+        )
 
     def _full(self, name: str) -> Tensor:
         """A parameter in float32 at least: as in a scan, the state is not rounded T times."""
@@ -193,9 +207,9 @@ class ContinuousModule(RoaModule):
         if steps is not None:
             self._fits(steps.to(weight.device))
             alpha, O = self._taken((steps / self.dt).to(weight).unsqueeze(1), stack=True)
+        W_i, b = self._drive()
         return roa_scan(
-            x0, weight, O, alpha, u=u, W_i=self._full("weight_ih_l0"),
-            b=self._full("bias_l0") if self.bias else None, nonlinearity=self.nonlinearity,
+            x0, weight, O, alpha, u=u, W_i=W_i, b=b, nonlinearity=self.nonlinearity,
             batch_sizes=form.batch_sizes, backend=self.backend, memory=self.memory,
             last_only=last_only,
         )  # fmt: skip

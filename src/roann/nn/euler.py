@@ -34,12 +34,11 @@ class RoaEuler(ContinuousModule):
         batch_first: whether batched input, output and times are (B, T, …) instead of (T, B, …).
         device: where the parameters and the filter live.
         dtype: their dtype.
-        rho, horizon, alpha, learn_rho: α, as in `RoaRNN`, of a step of length dt; so τ = dt / α.
         dt: Δt, in the unit of the time stamps. The paper's Δt = 1/(L−1) gives τ = 1/ρ.
-        filter: O, as in `RoaRNN`.
-        init, generator: as in `RoaRNN`.
         backend, memory: as in `RoaRNN`; with intervals there is no native kernel and no reversible
             memory.
+        **options: rho, horizon, alpha, learn_rho, filter, init, gain, max_norm and generator, as in
+            `RoaRNN`. α is that of a step of length dt, so τ = dt / α.
 
     Shape: as in `RoaODE`.
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, final
+from typing import ClassVar, Unpack, final
 
 import torch
 from torch import Tensor
 
 from roann import _checks
-from roann.filters import Filter
 from roann.kernels.linear import Gather, Linear
 from roann.nn import layout, readings, solver
 from roann.nn.continuous import ContinuousModule
 from roann.nn.maps import RoaMaps
+from roann.nn.module import Options
 
 
 @final
@@ -36,13 +36,13 @@ class RoaFlow(ContinuousModule):
         batch_first: whether batched input, output and times are (B, T, …) instead of (T, B, …).
         device: where the parameters and the filter live.
         dtype: their dtype.
-        rho, horizon, alpha, learn_rho: α, as in `RoaRNN`, of a step of length dt; so τ = dt / α.
         dt: Δt, in the unit of the time stamps. The paper's Δt = 1/(L−1) gives τ = 1/ρ.
         reading: "isometric" or "euler".
         method: an integrator of `torchdiffeq`: "dopri5", "rk4", …
         tolerance: relative and absolute, of an adaptive method.
-        filter: O as in `RoaRNN`; "rotations" or "identity" for the isometric equation.
-        init, generator: as in `RoaRNN`.
+        **options: rho, horizon, alpha, learn_rho, filter, init, gain, max_norm and generator, as in
+            `RoaRNN`. α is that of a step of length dt, so τ = dt / α. The isometric equation takes
+            a filter that has real powers: a designed spectrum, "rotations" or "identity".
 
     Shape: as in `RoaODE`.
 
@@ -70,26 +70,26 @@ class RoaFlow(ContinuousModule):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
         *,
-        rho: float | Tensor = 1.0,
-        horizon: float | None = None,
-        alpha: float | Tensor | None = None,
-        learn_rho: bool = False,
         dt: float = 1.0,
         reading: str = "isometric",
         method: str = "dopri5",
         tolerance: float = 1e-6,
-        filter: str | Tensor | Filter | dict[str, Any] = "rotations",
-        init: str = "normal",
-        generator: torch.Generator | None = None,
+        **options: Unpack[Options],
     ) -> None:
         self.reading = _checks.choice("reading", reading, readings.READINGS)
         self.method = solver.check(method)
         self.tolerance = _checks.real("tolerance", tolerance, positive=True)
         super().__init__(
-            input_size, hidden_size, nonlinearity, bias, batch_first, device, dtype,
-            rho=rho, horizon=horizon, alpha=alpha, learn_rho=learn_rho, dt=dt, filter=filter,
-            init=init, generator=generator,
-        )  # fmt: skip
+            input_size,
+            hidden_size,
+            nonlinearity,
+            bias,
+            batch_first,
+            device,
+            dtype,
+            dt=dt,
+            **options,
+        )
 
     def _maps(self) -> list[tuple[Tensor, float | Tensor]]:
         return []
@@ -117,7 +117,7 @@ class RoaFlow(ContinuousModule):
 
             def turning(x: Tensor) -> Tensor:
                 leaking = self._step(x, u, still, self.alpha) - x
-                return (leaking + readings.generator(self.filter_l0, x)) / self.dt
+                return (leaking + self.filter_l0.generator_of(x)) / self.dt
 
             return turning
         alphas, O = self._taken(torch.ones(1, dtype=u.dtype, device=u.device), stack=False)

@@ -52,7 +52,8 @@ class RoaFNN(RoaModule):
             `alpha_logit_0` (depth, 1) or (depth, N) holds the logits of α. See `RoaRNN`.
         filter: O_l by name, or a matrix or filter of the one shape all maps have.
         recycle: use one filter for all maps of the same shape (strategy II).
-        init, generator, backend, memory: as in `RoaRNN`.
+        gain: γ on b_l, as in `RoaRNN`; 1 by default, because no input enters map after map.
+        init, max_norm, generator, backend, memory: as in `RoaRNN`.
 
     Shape: x (…, N_0) gives (…, N_L).
 
@@ -78,9 +79,11 @@ class RoaFNN(RoaModule):
         horizon: float | None = None,
         alpha: float | Tensor | None = None,
         learn_rho: bool = False,
-        filter: str | Tensor | Filter | dict[str, Any] = "qr",
+        filter: str | Tensor | Filter | dict[str, Any] = "broad",
         recycle: bool = False,
-        init: str = "normal",
+        init: str = "balanced",
+        gain: float | Tensor | None = 1.0,
+        max_norm: float | None = None,
         generator: torch.Generator | None = None,
         backend: str = "auto",
         memory: str = "store",
@@ -95,7 +98,10 @@ class RoaFNN(RoaModule):
         outs = set(self.sizes[1:])
         features = self.sizes[-1] if len(outs) == 1 else None
         given = Alpha.given(rho, horizon, alpha, learn_rho, features, len(self.sizes) - 1)
-        super().__init__(given, nonlinearity, init, device, dtype)
+        super().__init__(
+            given, nonlinearity, device, dtype,
+            init=init, gain=gain, max_norm=max_norm, features=features,
+        )  # fmt: skip
         self.runs = _runs(self.sizes)
         self.bias, self.recycle = bias, recycle
         self.backend = _checks.choice("backend", backend, BACKENDS)
@@ -118,37 +124,41 @@ class RoaFNN(RoaModule):
             if O is None:
                 depth = None if recycle else run.depth
                 O = make(
-                    filter, *square, depth=depth, generator=generator, device=device, dtype=dtype
-                )
+                    filter, *square, depth=depth, horizon=given.horizon, generator=generator,
+                    device=device, dtype=dtype,
+                )  # fmt: skip
                 shared[square] = O
-            self.add_module(f"filter_{i}", O)
+            self._add_filter(f"_{i}", O)
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Draw new parameters; filters stay, unless they came from meta without numbers."""
         for i in range(len(self.runs)):
-            others = [self._tensor(f"bias_{i}")] if self.bias else []
-            initialise(self.init, self._tensor(f"weight_{i}"), others, generator)
+            b = self._tensor(f"bias_{i}") if self.bias else None
+            initialise(self.init, self._tensor(f"weight_{i}"), None, b, generator)
         self._reset(generator)
 
     def _maps(self) -> list[tuple[Tensor, float | Tensor]]:
         runs = range(len(self.runs))
-        return [(self._tensor(f"weight_{i}"), self.alpha_of(f"_{i}")) for i in runs]
+        weights = [self._tensor(f"weight_{i}") for i in runs]
+        return [(self._capped(W), self.alpha_of(f"_{i}")) for i, W in enumerate(weights)]
+
+    def _effective(self, i: int) -> tuple[Tensor, Tensor | None]:
+        """W under the cap, and b with the gain, of all maps of run i."""
+        W = self._capped(self._tensor(f"weight_{i}"))
+        if not self.bias:
+            return W, None
+        b, gain = self._tensor(f"bias_{i}"), self.gain_of(f"_{i}")
+        return W, b if gain is None else gain.to(b.dtype) * b
 
     def roa_maps(self) -> RoaMaps:
         """The maps of the network as they stand, one scan for each run."""
         phi = ACTIVATIONS[self.nonlinearity]
-        return RoaMaps(
-            tuple(
-                Scan(
-                    self._tensor(f"weight_{i}"),
-                    self._filter(f"filter_{i}").form(),
-                    self.alpha_of(f"_{i}"),
-                    phi,
-                    self._tensor(f"bias_{i}") if self.bias else None,
-                )
-                for i in range(len(self.runs))
-            )
-        )
+        scans = []
+        for i in range(len(self.runs)):
+            W, b = self._effective(i)
+            O = self._filter(f"filter_{i}").form()
+            scans.append(Scan(W, O, self.alpha_of(f"_{i}"), phi, b))
+        return RoaMaps(tuple(scans))
 
     def forward(self, x: Tensor) -> Tensor:
         """The output of the last map."""
@@ -162,12 +172,13 @@ class RoaFNN(RoaModule):
         # Half precision is for parameters, input and output: the state is not rounded in between.
         x = x.reshape(-1, x.shape[-1]).to(full_precision(dtype))
         for i in range(len(self.runs)):
+            W, b = self._effective(i)
             _, x = roa_scan(
                 x,
-                self._tensor(f"weight_{i}").to(x.dtype),
+                W.to(x.dtype),
                 self._filter(f"filter_{i}"),
                 self.alpha_of(f"_{i}"),
-                b=self._tensor(f"bias_{i}").to(x.dtype) if self.bias else None,
+                b=None if b is None else b.to(x.dtype),
                 nonlinearity=self.nonlinearity,
                 backend=self.backend,
                 memory=self.memory,

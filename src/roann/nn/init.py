@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -37,34 +37,43 @@ def _orthogonal(t: Tensor, generator: torch.Generator | None) -> None:
         t.copy_(Haar(rows, columns, depth=depth, generator=generator).to_dense())
 
 
-INITS = ("normal", "scaled_normal", "uniform", "orthogonal")
+INITS = ("balanced", "normal", "scaled_normal", "uniform", "orthogonal")
 
 
 @torch.no_grad()
 def initialise(
-    name: str, W: Tensor, others: Sequence[Tensor], generator: torch.Generator | None = None
+    name: str,
+    W: Tensor,
+    W_i: Tensor | None,
+    b: Tensor | None,
+    generator: torch.Generator | None = None,
 ) -> None:
-    """Fill the weights W (N, N) or (L, N, N) and the other parameters of a layer, in place.
+    """Fill the weights W (N, N) or (L, N, N), W_i (N, I) and b of a layer, in place.
 
+    balanced: W from N(0, 1/N), so that ‖W‖ ≈ 2 whatever N, W_i from N(0, 1/I) and b from N(0, 1).
     normal: N(0, 1) everywhere, as in the paper.
-    scaled_normal: W from N(0, 1/N), so that ‖W‖ ≈ 2 whatever N; the others N(0, 1).
+    scaled_normal: W from N(0, 1/N), the others N(0, 1).
     uniform: U(±1/√N) everywhere, as `torch.nn.RNN`.
     orthogonal: W orthogonal, the others U(±1/√N): the paper's vanilla RNN.
 
     Example:
         >>> W, b = torch.empty(3, 3), torch.empty(3)
-        >>> initialise("orthogonal", W, [b], torch.Generator().manual_seed(0))
+        >>> initialise("orthogonal", W, None, b, torch.Generator().manual_seed(0))
         >>> bool((W @ W.T - torch.eye(3)).abs().max() < 1e-6)
         True
     """
     _checks.generator(generator)
     bound = 1 / math.sqrt(W.shape[-2])
-    normal = name in ("normal", "scaled_normal")
+    normal = name in ("balanced", "normal", "scaled_normal")
     if name == "orthogonal":
         _orthogonal(W, generator)
-    elif name == "scaled_normal":
+    elif name in ("balanced", "scaled_normal"):
         _fill(W, _normal, 1 / math.sqrt(W.shape[-1]), generator)
     else:
         _fill(W, _normal if normal else _uniform, 1.0 if normal else bound, generator)
-    for t in others:
-        _fill(t, _normal if normal else _uniform, 1.0 if normal else bound, generator)
+    scale = 1.0 if normal else bound
+    if W_i is not None:
+        few = 1 / math.sqrt(W_i.shape[-1]) if name == "balanced" else scale
+        _fill(W_i, _normal if normal else _uniform, few, generator)
+    if b is not None:
+        _fill(b, _normal if normal else _uniform, scale, generator)

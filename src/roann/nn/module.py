@@ -1,4 +1,4 @@
-"""What all layers share: α, φ, an initialisation, and settings that travel with the weights.
+"""What all layers share: α, φ, the gain, the cap on ‖W‖, and settings that travel with the weights.
 
 Note [What travels with the weights]
 ------------------------------------
@@ -18,7 +18,7 @@ import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, Self
+from typing import Any, Self, TypedDict
 
 import torch
 from torch import Tensor, nn
@@ -29,8 +29,27 @@ from roann.filters.base import full_precision
 from roann.kernels.activations import ACTIVATIONS
 from roann.nn import hypothesis
 from roann.nn.alpha import Alpha, Index
+from roann.nn.gain import gain_for, given_gain
 from roann.nn.init import INITS
 from roann.nn.maps import RoaMaps
+from roann.nn.norm import capped
+
+PAPER: dict[str, Any] = {"filter": "qr", "init": "normal", "gain": 1.0, "max_norm": None}
+"""Arguments of a layer as in the paper: `RoaRNN(…, **roann.PAPER)`."""
+
+
+class Options(TypedDict, total=False):
+    """Arguments that mean the same in every layer: see `RoaRNN`."""
+
+    rho: float | Tensor
+    horizon: float | None
+    alpha: float | Tensor | None
+    learn_rho: bool
+    filter: str | Tensor | Filter | dict[str, Any]
+    init: str
+    gain: float | Tensor | None
+    max_norm: float | None
+    generator: torch.Generator | None
 
 
 class AlphaModule(nn.Module):
@@ -178,7 +197,14 @@ class AlphaModule(nn.Module):
 
 
 class RoaModule(AlphaModule, ABC):
-    """Abstract: a layer with α, φ and an initialisation."""
+    """Abstract: a layer with α, φ, an initialisation, a gain and a cap on ‖W‖.
+
+    Attributes:
+        gain: γ as it was given: a number, a tensor with one per neuron, or None for the one that
+            follows from α and the filter (Note [Where the gain comes from]). As the layer uses it,
+            it is a buffer of each scan that is no part of the `state_dict`.
+        max_norm: c of ‖W‖₂ ≤ c, or None.
+    """
 
     _warned = False  # by `HypothesisWarning`, once in the life of a layer
 
@@ -186,24 +212,81 @@ class RoaModule(AlphaModule, ABC):
         self,
         alpha: Alpha,
         nonlinearity: str,
-        init: str,
         device: torch.device | str | None,
         dtype: torch.dtype | None,
+        *,
+        init: str,
+        gain: float | Tensor | None,
+        max_norm: float | None,
+        features: int | None,
     ) -> None:
         super().__init__(alpha, device, dtype)
         order = "it stands before bias and batch_first, as in torch.nn.RNN"
         self.nonlinearity = _checks.choice("nonlinearity", nonlinearity, ACTIVATIONS, order)
         self.init = _checks.choice("init", init, INITS)
+        self.gain = given_gain(gain, features)
+        limit = max_norm is not None
+        self.max_norm = _checks.real("max_norm", max_norm, positive=True) if limit else None
+        self.register_load_state_dict_post_hook(_refresh_all)  # type: ignore[no-untyped-call]
 
     def settings(self) -> dict[str, Any]:
         """The constructor's arguments that rebuild this module, as JSON can hold them."""
         return {
             "nonlinearity": self.nonlinearity,
             "init": self.init,
+            "gain": self.gain.tolist() if isinstance(self.gain, Tensor) else self.gain,
+            "max_norm": self.max_norm,
         } | self._alpha_settings()
 
     def _weight_settings(self) -> dict[str, Any]:
-        return super()._weight_settings() | {"nonlinearity": self.nonlinearity}
+        own = self.settings()
+        names = ("nonlinearity", "gain", "max_norm")
+        return super()._weight_settings() | {name: own[name] for name in names}
+
+    def _add_filter(self, suffix: str, filter: Filter) -> None:
+        """The filter of one scan, and the gain of its drive."""
+        self.add_module("filter" + suffix, filter)
+        self.register_buffer("_gain" + suffix, None, persistent=False)
+        self._refresh(suffix)
+
+    def _refresh(self, suffix: str) -> None:
+        """γ of one scan from its filter as it stands."""
+        filter, like = self._filter("filter" + suffix), next(self.parameters())
+        if filter.emptied:
+            return
+        given = self.gain
+        if given is None:
+            alpha = self.scan_alphas[suffix].start_of_scan
+            given = gain_for(alpha, filter.coordinate_angles(), filter.out_features)
+        gain = torch.as_tensor(given)
+        if not gain.is_meta and bool((gain == 1).all()):
+            self._buffers["_gain" + suffix] = None
+            return
+        kind = full_precision(like.dtype)  # as the filter's: Note [The dtype of a filter]
+        full = gain.to(like.device, kind) if not gain.is_meta else gain.to(kind)
+        full = full.expand(*gain.shape[:-1], filter.out_features)
+        self._buffers["_gain" + suffix] = full.contiguous()
+
+    def gain_of(self, suffix: str) -> Tensor | None:
+        """γ of the scan whose parameters end in `suffix`, (N,); None where it is 1."""
+        return self._buffers["_gain" + suffix]
+
+    def _driven(self, W_i: Tensor, b: Tensor | None, suffix: str) -> tuple[Tensor, Tensor | None]:
+        """γ ⊙ W_i and γ ⊙ b."""
+        gain = self._buffers["_gain" + suffix]
+        if gain is None:
+            return W_i, b
+        gain = gain.to(W_i.dtype)
+        return gain.unsqueeze(-1) * W_i, None if b is None else gain * b
+
+    def _capped(self, W: Tensor) -> Tensor:
+        """W with ‖W‖₂ ≤ `max_norm`."""
+        return W if self.max_norm is None else capped(W, self.max_norm)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        super()._apply(fn, recurse)
+        _refresh_all(self)
+        return self
 
     @abstractmethod
     def _maps(self) -> list[tuple[Tensor, float | Tensor]]:
@@ -219,6 +302,7 @@ class RoaModule(AlphaModule, ABC):
         for child in self.children():
             if isinstance(child, Filter):
                 child.reset_parameters(generator)
+        _refresh_all(self)
         self._warn()
 
     def _load_from_state_dict(self, *arguments: Any) -> None:
@@ -229,6 +313,13 @@ class RoaModule(AlphaModule, ABC):
         if not self._warned:
             r = ACTIVATIONS[self.nonlinearity].r
             self._warned = hypothesis.warn(type(self).__name__, self._maps(), r)
+
+
+def _refresh_all(layer: RoaModule, _: object = None) -> None:
+    """Every gain from its filter, which may have been drawn or loaded."""
+    for name in list(layer._modules):
+        if name.startswith("filter"):
+            layer._refresh(name.removeprefix("filter"))
 
 
 def spec(filter: Filter) -> str | dict[str, Any]:
@@ -243,6 +334,7 @@ def _differences(key: str, own: dict[str, Any], given: object) -> list[str]:
     if not isinstance(given, dict):
         what = f"other {given.dtype}" if isinstance(given, Tensor) else type(given).__name__
         return [_sentence(key, "settings as JSON in a tensor of bytes", what)]
+    given = {"gain": 1.0, "max_norm": None} | given  # of weights that do not name them
     names = [n for n in own if n in given and not _same(own[n], given[n])]
     if not names:
         return []

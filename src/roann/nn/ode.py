@@ -33,12 +33,12 @@ class RoaODE(ContinuousModule):
         batch_first: whether batched input, output and times are (B, T, …) instead of (T, B, …).
         device: where the parameters and the filter live.
         dtype: their dtype.
-        rho, horizon, alpha, learn_rho: α, as in `RoaRNN`, of a step of length dt; so τ = dt / α.
         dt: Δt, in the unit of the time stamps. The paper's Δt = 1/(L−1) gives τ = 1/ρ.
-        filter: O: "rotations" or "identity", which have real powers.
-        init, generator: as in `RoaRNN`.
         backend, memory: as in `RoaRNN`, where one scan serves: not for intervals that differ from
             row to row, which run as a plain loop.
+        **options: rho, horizon, alpha, learn_rho, filter, init, gain, max_norm and generator, as in
+            `RoaRNN`. α is that of a step of length dt, so τ = dt / α. The filter must have real
+            powers: a designed spectrum, "rotations" or "identity".
 
     Shape:
         input, hx, output and h_n as in `RoaRNN` with one layer; times and intervals (T,), or one

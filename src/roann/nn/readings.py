@@ -28,8 +28,8 @@ Note [Which filters have powers]
 --------------------------------
 O^s must be real and continuous in s, so O must lie on a one-parameter group of rotations. Half of
 all orthogonal matrices, those with det O = −1, lie on none. Rotations of planes do, and their
-powers cost O(N): every angle times s. So the isometric reading takes "rotations", or "identity",
-which is its own power.
+powers cost O(N): every angle times s. So the isometric reading takes the designed spectra
+("broad", …), "rotations", or "identity", which is its own power.
 
 Note [The fields behind the readings]
 -------------------------------------
@@ -52,7 +52,8 @@ import torch
 from torch import Tensor
 
 from roann import _checks
-from roann.filters import Filter, Identity, Rotations
+from roann.filters import Filter
+from roann.filters.base import full_precision
 from roann.kernels.linear import FORMS, Linear
 
 READINGS = ("isometric", "euler")
@@ -101,10 +102,10 @@ class Blend(Linear):
 
 def check(filter: Filter) -> None:
     """Refuse a filter without real powers: see Note [Which filters have powers]."""
-    if not isinstance(filter, Rotations | Identity):
+    if not filter.has_powers:
         _checks.fail(
             "filter",
-            "'rotations' or 'identity' for isometric steps",
+            "'broad' or another filter with real powers for isometric steps",
             repr(filter.name),
             "other matrices have no real power for every interval; RoaEuler takes them",
         )
@@ -115,8 +116,7 @@ FORMS[Blend.name] = Blend
 
 def isometric(filter: Filter, alpha: float | Tensor, s: Tensor) -> tuple[Tensor, Linear]:
     """α_k and O_k = O^s of steps of s = Δt_k/Δt, of shape (…, 1)."""
-    O = filter.turned(s.to(filter.angle.dtype)) if isinstance(filter, Rotations) else filter.form()
-    return alpha * s, O
+    return alpha * s, filter.turned(s.to(full_precision(s.dtype)))
 
 
 def euler(filter: Filter, alpha: float | Tensor, s: Tensor, stack: bool) -> tuple[Tensor, Linear]:
@@ -127,13 +127,6 @@ def euler(filter: Filter, alpha: float | Tensor, s: Tensor, stack: bool) -> tupl
     if stack:  # a view: T equal matrices take no memory
         matrix = matrix.expand(len(s), *matrix.shape)
     return alphas, Blend((1 - s) / rest, s * (1 - alpha) / rest, matrix)
-
-
-def generator(filter: Filter, x: Tensor) -> Tensor:
-    """(log O) x for a filter that has powers."""
-    if isinstance(filter, Rotations):
-        return filter.angle.to(x.dtype) * x.index_select(-1, filter.partner)
-    return torch.zeros_like(x)
 
 
 def intervals_of(

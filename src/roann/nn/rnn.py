@@ -99,8 +99,10 @@ class RoaRNN(RoaModule):
         horizon: float | None = None,
         alpha: float | Tensor | None = None,
         learn_rho: bool = False,
-        filter: str | Tensor | Filter | dict[str, Any] = "qr",
-        init: str = "normal",
+        filter: str | Tensor | Filter | dict[str, Any] = "broad",
+        init: str = "balanced",
+        gain: float | Tensor | None = None,
+        max_norm: float | None = None,
         generator: torch.Generator | None = None,
         backend: str = "auto",
         memory: str = "store",
@@ -109,7 +111,10 @@ class RoaRNN(RoaModule):
         _checks.size("hidden_size", hidden_size)
         _checks.size("num_layers", num_layers)
         given = Alpha.given(rho, horizon, alpha, learn_rho, hidden_size, num_layers)
-        super().__init__(given, nonlinearity, init, device, dtype)
+        super().__init__(
+            given, nonlinearity, device, dtype,
+            init=init, gain=gain, max_norm=max_norm, features=hidden_size,
+        )  # fmt: skip
         self.input_size, self.hidden_size = input_size, hidden_size
         self.num_layers = num_layers
         self.bias, self.batch_first, self.bidirectional = bias, batch_first, bidirectional
@@ -137,8 +142,11 @@ class RoaRNN(RoaModule):
         # Parameters before filters: one seed gives the same W, b, W_i under every filter.
         self.reset_parameters(generator)
         for _, suffix in self._scans():
-            O = make(filter, hidden_size, generator=generator, device=device, dtype=dtype)
-            self.add_module("filter" + suffix, O)
+            O = make(
+                filter, hidden_size, horizon=given.horizon, generator=generator, device=device,
+                dtype=dtype,
+            )  # fmt: skip
+            self._add_filter(suffix, O)
 
     @classmethod
     def from_torch(
@@ -149,7 +157,9 @@ class RoaRNN(RoaModule):
         horizon: float | None = None,
         alpha: float | Tensor | None = None,
         learn_rho: bool = False,
-        filter: str | Tensor | Filter | dict[str, Any] = "qr",
+        filter: str | Tensor | Filter | dict[str, Any] = "broad",
+        gain: float | Tensor | None = None,
+        max_norm: float | None = None,
         generator: torch.Generator | None = None,
         backend: str = "auto",
         memory: str = "store",
@@ -160,7 +170,7 @@ class RoaRNN(RoaModule):
             rnn: the network to start from.
             rho, horizon, alpha, learn_rho: as in `RoaRNN`. With none of them α = 1, and the layer
                 computes what `rnn` does; with a horizon its weights serve our recurrence.
-            filter, generator, backend, memory: as in `RoaRNN`.
+            filter, gain, max_norm, generator, backend, memory: as in `RoaRNN`.
 
         Example:
             >>> theirs = torch.nn.RNN(3, 8, num_layers=2)
@@ -182,7 +192,8 @@ class RoaRNN(RoaModule):
                 rnn.input_size, rnn.hidden_size, rnn.num_layers, rnn.nonlinearity, rnn.bias,
                 rnn.batch_first, rnn.dropout, rnn.bidirectional, W.device, W.dtype,
                 rho=rho, horizon=horizon, alpha=alpha, learn_rho=learn_rho, filter=filter,
-                init="uniform", generator=generator, backend=backend, memory=memory,
+                init="uniform", gain=gain, max_norm=max_norm, generator=generator,
+                backend=backend, memory=memory,
             )  # fmt: skip
         with torch.no_grad():
             for _, suffix in layer._scans():
@@ -217,14 +228,16 @@ class RoaRNN(RoaModule):
             _checks.fail("reverse", "False for a layer with one direction", reverse)
         suffix = f"_l{layer}" + ("_reverse" if reverse else "")
         W_i, alpha = self._tensor("weight_ih" + suffix), self.alpha_of(suffix)
+        gain = self.gain_of(suffix)
         if isinstance(alpha, Tensor) and not alpha.dim():
             alpha = float(alpha.detach())
         # On meta: shapes without numbers, and no random draws.
         cell = RoaRNNCell(
             W_i.shape[1], self.hidden_size, self.bias, self.nonlinearity, "meta", W_i.dtype,
             alpha=alpha, learn_rho=self.learn_rho, filter=self._filter("filter" + suffix),
-            init=self.init,
+            init=self.init, gain=1.0 if gain is None else gain, max_norm=self.max_norm,
         )  # fmt: skip
+        cell._buffers["_gain"] = gain
         if isinstance(alpha, Tensor) and not self.learn_rho:
             cell._alpha = alpha
         for name, _ in list(cell.named_parameters(recurse=False)):
@@ -246,29 +259,30 @@ class RoaRNN(RoaModule):
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Draw new parameters; filters stay, unless they came from meta without numbers."""
         for _, suffix in self._scans():
-            others = [self._tensor("weight_ih" + suffix)]
-            others += [self._tensor("bias" + suffix)] if self.bias else []
-            initialise(self.init, self._tensor("weight_hh" + suffix), others, generator)
+            b = self._tensor("bias" + suffix) if self.bias else None
+            W, W_i = (self._tensor(name + suffix) for name in ("weight_hh", "weight_ih"))
+            initialise(self.init, W, W_i, b, generator)
         self._reset(generator)
 
     def _maps(self) -> list[tuple[Tensor, float | Tensor]]:
-        return [(self._tensor("weight_hh" + s), self.alpha_of(s)) for _, s in self._scans()]
+        weights = {s: self._tensor("weight_hh" + s) for _, s in self._scans()}
+        return [(self._capped(W), self.alpha_of(s)) for s, W in weights.items()]
+
+    def _effective(self, suffix: str) -> tuple[Tensor, Tensor, Tensor | None]:
+        """W under the cap, and W_i and b with the gain, of one layer and direction."""
+        b = self._tensor("bias" + suffix) if self.bias else None
+        W = self._capped(self._tensor("weight_hh" + suffix))
+        return (W, *self._driven(self._tensor("weight_ih" + suffix), b, suffix))
 
     def roa_maps(self) -> RoaMaps:
         """The maps of every layer and direction as they stand, in torch's order."""
         phi = ACTIVATIONS[self.nonlinearity]
-        scans = tuple(
-            Scan(
-                self._tensor("weight_hh" + suffix),
-                self._filter("filter" + suffix).form(),
-                self.alpha_of(suffix),
-                phi,
-                self._tensor("bias" + suffix) if self.bias else None,
-                self._tensor("weight_ih" + suffix),
-            )
-            for _, suffix in self._scans()
-        )
-        return RoaMaps(scans, self._directions, self.batch_first, stacked=True)
+        scans = []
+        for _, suffix in self._scans():
+            W, W_i, b = self._effective(suffix)
+            O = self._filter("filter" + suffix).form()
+            scans.append(Scan(W, O, self.alpha_of(suffix), phi, b, W_i))
+        return RoaMaps(tuple(scans), self._directions, self.batch_first, stacked=True)
 
     @property
     def all_weights(self) -> list[list[Tensor]]:
@@ -282,16 +296,9 @@ class RoaRNN(RoaModule):
     def step(self, x: Tensor, u: Tensor, layer: int = 0) -> Tensor:
         """One step of one layer, forward in time: x (…, N) and u (…, I) give the next x (…, N)."""
         suffix = f"_l{layer}"
-        return roa_step(
-            x,
-            self._tensor("weight_hh" + suffix),
-            self._filter("filter" + suffix),
-            self.alpha_of(suffix),
-            u=u,
-            W_i=self._tensor("weight_ih" + suffix),
-            b=self._tensor("bias" + suffix) if self.bias else None,
-            nonlinearity=self.nonlinearity,
-        )
+        W, W_i, b = self._effective(suffix)
+        O, alpha = self._filter("filter" + suffix), self.alpha_of(suffix)
+        return roa_step(x, W, O, alpha, u=u, W_i=W_i, b=b, nonlinearity=self.nonlinearity)
 
     def forward(
         self,
@@ -331,14 +338,15 @@ class RoaRNN(RoaModule):
         suffix = f"_l{layer}" + ("_reverse" if reverse else "")
         if reverse:
             u = layout.flip(u, form)
+        W, W_i, b = self._effective(suffix)
         states, last = roa_scan(
             x0,
-            self._tensor("weight_hh" + suffix),
+            W,
             self._filter("filter" + suffix),
             self.alpha_of(suffix),
             u=u,
-            W_i=self._tensor("weight_ih" + suffix),
-            b=self._tensor("bias" + suffix) if self.bias else None,
+            W_i=W_i,
+            b=b,
             nonlinearity=self.nonlinearity,
             batch_sizes=form.batch_sizes,
             backend=self.backend,

@@ -72,7 +72,7 @@ class Roa(AlphaModule):
         horizon: float | None = None,
         alpha: float | Tensor | None = None,
         learn_rho: bool = False,
-        filter: str | Tensor | Filter | dict[str, Any] = "qr",
+        filter: str | Tensor | Filter | dict[str, Any] = "broad",
         dim: int = -1,
         state: int | None = None,
         generator: torch.Generator | None = None,
@@ -85,11 +85,15 @@ class Roa(AlphaModule):
         if like is not None:
             device, dtype = device or like.device, dtype or like.dtype
         n_in, n_out = _widths(module) if features is None else _given(features)
-        super().__init__(Alpha.given(rho, horizon, alpha, learn_rho, n_out), device, dtype)
+        given = Alpha.given(rho, horizon, alpha, learn_rho, n_out)
+        super().__init__(given, device, dtype)
         self.module, self.dim = module, dim
         cell = isinstance(module, nn.RNNCellBase)
         self.state = _checks.size("state", int(cell) if state is None else state, least=0)
-        self.filter = make(filter, n_out, n_in, generator=generator, device=device, dtype=dtype)
+        self.filter = make(
+            filter, n_out, n_in, horizon=given.horizon, generator=generator, device=device,
+            dtype=dtype,
+        )  # fmt: skip
         self._add_scan("", torch.empty(0, device=device, dtype=dtype))
         self.reset_parameters()
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from roann import RoaFNN, RoaRNN, multiscale
+from roann import PAPER, RoaFNN, RoaRNN, multiscale
 from roann.filters import FILTERS, make
 from roann.functional import BACKENDS
 from roann.kernels.activations import ACTIVATIONS
@@ -197,8 +197,7 @@ def _over_time(config: EyeRnnConfig, filter: str, demand: Demand, streams: Strea
         nonlinearity=config.nonlinearity,
         **_mixing(config, horizon),
         learn_rho=config.learn_rho is not None,
-        filter=O,
-        init=config.init,
+        **(PAPER | {"filter": O, "init": config.init}),
         generator=streams("weights"),
         backend=config.backend,
         memory=config.memory,
@@ -222,9 +221,8 @@ def roa_fnn(config: RoaFnnConfig, demand: Demand, streams: Streams) -> RoaDepth:
         layer_sizes(config.layers, config.width, demand),
         nonlinearity=config.nonlinearity,
         rho=config.rho,
-        filter=config.filter,
         recycle=config.recycle,
-        init=config.init,
+        **(PAPER | {"filter": config.filter, "init": config.init}),
         generator=streams("weights"),
         backend=config.backend,
         memory=config.memory,

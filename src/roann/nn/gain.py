@@ -1,0 +1,78 @@
+"""The gain γ of the drive, which keeps states of one size at any horizon.
+
+Note [Where the gain comes from]
+--------------------------------
+One step adds α φ(…) to the state. With α = ρ / T and a drive of size 1, what one input leaves
+behind is of size ρ / T, and every readout must first grow by T / ρ. So the drive has a gain,
+
+    x[k+1] = α φ(W x[k] + γ ⊙ (W_i u[k+1] + b)) + (1 − α) O x[k].
+
+What T inputs leave together depends on how the plane of a coordinate turns. Independent inputs add
+in quadrature, whatever the angle θ: α γ √T is of size 1 if γ = α^(−1/2), for ρ = 1. But φ = ReLU
+makes their mean positive, and a mean adds up coherently for as long as the plane keeps its
+direction: over r = min(T, 2/θ) steps, |Σ_{k<T} e^(ikθ)| ≤ r, so that α γ r is of size 1 if
+γ = 1 / (α r). Where r ≤ √T the noise is the larger of the two. Where r > √T the geometric mean of
+what noise and mean ask for is
+
+    γ_j = α^(−1/2) max(1, r_j / √T)^(−1/2),    r_j = min(T, 2 / |θ_j|).
+
+T is taken as 1 / α, the horizon for ρ = 1, so that γ follows from α and the filter alone.
+
+γ multiplies the drive alone. The Jacobian ∂x[k+1]/∂x[k] = α D W + (1 − α) O has no γ in it, so the
+theorems hold as they are.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from roann import _checks
+
+
+def gain_for(alpha: float | Tensor, angles: Tensor | None, features: int) -> Tensor:
+    r"""γ of every coordinate, from α and the angles by which the filter turns them.
+
+    .. math:: \gamma_j = \alpha^{-1/2} \max(1, r_j \sqrt\alpha)^{-1/2}, \quad
+        r_j = \min(1 / \alpha, 2 / |\theta_j|)
+
+    γ = 1 where α is 0 or 1: there is no memory to fill, or none to keep.
+
+    Args:
+        alpha: α, a number or (N,).
+        angles: |θ| of every coordinate, (N,); None for a filter that mixes planes.
+        features: N.
+
+    Shape: (N,), in float64.
+
+    Example:
+        >>> gain_for(1 / 400, torch.tensor([0.0, 3.0]), 2)
+        tensor([ 4.4721, 20.0000], dtype=torch.float64)
+
+    Reference: Note [Where the gain comes from] in `roann.nn.gain`.
+    """
+    a = torch.as_tensor(alpha).detach().to(torch.float64)
+    if angles is not None and angles.is_meta:
+        a = a.to("meta")
+    a = a.expand(*a.shape[:-1], features)
+    found = a.clamp_min(torch.finfo(a.dtype).tiny).rsqrt()
+    if angles is not None:
+        theta = angles.detach().to(a).abs()
+        r = 1 / torch.maximum(a, theta / 2).clamp_min(torch.finfo(a.dtype).tiny)
+        found = found * (r * a.sqrt()).clamp_min(1).rsqrt()
+    return torch.where((a > 0) & (a < 1), found, torch.ones_like(found))
+
+
+def given_gain(gain: object, features: int | None) -> float | Tensor | None:
+    """The argument `gain` of a layer: a number, one per neuron, or None for `gain_for`.
+
+    `features` is N, where all scans have the same.
+    """
+    if gain is None:
+        return None
+    if not isinstance(gain, Tensor):
+        return _checks.real("gain", gain, positive=True)
+    if gain.shape != (features,) or not gain.is_floating_point():
+        what = f"shape {tuple(gain.shape)} of {gain.dtype}"
+        _checks.fail("gain", f"None, a number or a float tensor ({features},)", what)
+    return gain.detach().clone()
