@@ -46,7 +46,12 @@ __all__ = [
 # Names are fetched when first asked for: torch takes seconds to import, and the help of the
 # command line, which lives in this package, must answer at once.
 _ROOMS = ("diagnostics", "filters", "functional")
-_HOMES = {"PAPER": "nn.module", "certify": "diagnostics", "load": "serialization", "save": "serialization"}
+_HOMES = {
+    "PAPER": "nn.module",
+    "certify": "diagnostics",
+    "load": "serialization",
+    "save": "serialization",
+}
 
 
 def __getattr__(name: str) -> Any:

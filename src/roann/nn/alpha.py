@@ -35,7 +35,7 @@ class Alpha:
     Attributes:
         start: α as it was given: a number, or a tensor with one per neuron or row.
         learned: whether it is learned from there.
-        horizon: the number of steps it is made for; 1 / α if not given, None for α = 0.
+        given_horizon: the argument `horizon`.
         name: of the parameter that holds the logit, if it is learned.
         index: the entries of the layer's `_alpha` that are this scan's; None for all of them.
 
@@ -47,7 +47,7 @@ class Alpha:
 
     start: float | Tensor
     learned: bool
-    horizon: float | None = None
+    given_horizon: float | None = None
     name: str = ""
     index: Index | None = None
 
@@ -70,7 +70,7 @@ class Alpha:
         start = _start(rho, horizon, alpha, features, layers)
         if learn_rho:
             _inside(start)
-        return cls(start, learn_rho, _longest(start) if horizon is None else float(horizon))
+        return cls(start, learn_rho, horizon)
 
     def scan(self, name: str, index: Index) -> Alpha:
         """α of one scan; `index` is its place in an α that has rows."""
@@ -80,7 +80,22 @@ class Alpha:
     @property
     def start_of_scan(self) -> Tensor:
         """Where α of this scan started: (), (N,), or rows of a stack of maps."""
-        return self._own(torch.as_tensor(self.start))
+        start = self.start
+        return (
+            self._own(start)
+            if isinstance(start, Tensor)
+            else torch.tensor(start, dtype=torch.float64)
+        )
+
+    @property
+    def horizon(self) -> float | None:
+        """The number of steps it is made for: as given, or 1 / α; None for α = 0."""
+        if self.given_horizon is not None:
+            return self.given_horizon
+        values = self.start_of_scan
+        if values.is_meta or not bool((values > 0).any()):
+            return None
+        return float(1 / values[values > 0].min().double())
 
     def of(self, layer: nn.Module) -> float | Tensor:
         """α as it stands in the layer: a number, or a tensor; differentiable where learned."""
@@ -198,14 +213,6 @@ def _start(
     elif not 0 <= value <= 1:
         _checks.fail("alpha", "a number in [0, 1]", f"{value:g}", cure)
     return value
-
-
-def _longest(alpha: float | Tensor) -> float | None:
-    """1 / α, of the smallest α above 0; None if there is none."""
-    values = torch.as_tensor(alpha)
-    if values.is_meta or not bool((values > 0).any()):
-        return None
-    return float(1 / values[values > 0].min())
 
 
 def _vector(argument: str, value: Tensor, features: int | None, layers: int) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from roann import _checks
-from roann.filters import Filter, make
+from roann.filters import Filter
 from roann.functional import roa_step
 from roann.kernels.activations import ACTIVATIONS
 from roann.nn.alpha import Alpha
@@ -85,11 +85,8 @@ class RoaRNNCell(RoaModule):
         self.register_parameter("bias", room(hidden_size) if bias else None)
         self._add_scan("", self.weight_hh)
         self.reset_parameters(generator)
-        O = make(
-            filter, hidden_size, horizon=given.horizon, generator=generator, device=device,
-            dtype=dtype,
-        )  # fmt: skip
-        self._add_filter("", O)
+        source = {"generator": generator, "device": device, "dtype": dtype}
+        self._add_filter("", filter, hidden_size, **source)
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Draw new parameters; the filter stays, unless it came from meta without numbers."""
@@ -232,11 +229,8 @@ class RoaLayer(RoaModule):
         )
         self._add_scan("", self.weight)
         self.reset_parameters(generator)
-        O = make(
-            filter, out_features, in_features, horizon=given.horizon, generator=generator,
-            device=device, dtype=dtype,
-        )  # fmt: skip
-        self._add_filter("", O)
+        source = {"generator": generator, "device": device, "dtype": dtype}
+        self._add_filter("", filter, out_features, in_features, **source)
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Draw new parameters; the filter stays, unless it came from meta without numbers."""

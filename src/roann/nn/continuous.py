@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from roann import _checks
-from roann.filters import Filter, make
+from roann.filters import Filter
 from roann.filters.base import full_precision
 from roann.functional import BACKENDS, roa_scan, roa_step
 from roann.kernels.activations import ACTIVATIONS
@@ -74,11 +74,8 @@ class ContinuousModule(RoaModule):
             self.register_parameter(name + "_l0", p)
         self._add_scan("_l0", p)
         self.reset_parameters(generator)
-        O = make(
-            options.get("filter", "broad"), N, horizon=given.horizon, generator=generator,
-            device=device, dtype=dtype,
-        )  # fmt: skip
-        self._add_filter("_l0", O)
+        source = {"generator": generator, "device": device, "dtype": dtype}
+        self._add_filter("_l0", options.get("filter", "broad"), N, **source)
         if self.reading == "isometric":
             readings.check(self.filter_l0)
 

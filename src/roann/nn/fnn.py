@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from roann import _checks
-from roann.filters import Filter, make
+from roann.filters import Filter
 from roann.filters.base import full_precision
 from roann.functional import BACKENDS, roa_scan
 from roann.kernels.activations import ACTIVATIONS
@@ -117,18 +117,17 @@ class RoaFNN(RoaModule):
             self._add_scan(f"_{i}", p, slice(first, first + run.depth), run.depth)
             first += run.depth
         self.reset_parameters(generator)
+        source = {"generator": generator, "device": device, "dtype": dtype}
         shared: dict[tuple[int, int], Filter] = {}
         for i, run in enumerate(self.runs):
             square = (run.n_out, run.n_in)
             O = shared.get(square) if recycle else None
             if O is None:
                 depth = None if recycle else run.depth
-                O = make(
-                    filter, *square, depth=depth, horizon=given.horizon, generator=generator,
-                    device=device, dtype=dtype,
-                )  # fmt: skip
+                O = self._add_filter(f"_{i}", filter, *square, depth=depth, **source)
                 shared[square] = O
-            self._add_filter(f"_{i}", O)
+            else:
+                self._add_filter(f"_{i}", O, *square)
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Draw new parameters; filters stay, unless they came from meta without numbers."""

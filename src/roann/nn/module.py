@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from roann import _checks
-from roann.filters import Filter
+from roann.filters import Filter, make
 from roann.filters.base import full_precision
 from roann.kernels.activations import ACTIVATIONS
 from roann.nn import hypothesis
@@ -231,23 +231,28 @@ class RoaModule(AlphaModule, ABC):
 
     def settings(self) -> dict[str, Any]:
         """The constructor's arguments that rebuild this module, as JSON can hold them."""
-        return {
-            "nonlinearity": self.nonlinearity,
-            "init": self.init,
-            "gain": self.gain.tolist() if isinstance(self.gain, Tensor) else self.gain,
-            "max_norm": self.max_norm,
-        } | self._alpha_settings()
+        return {"init": self.init} | self._own_settings() | self._alpha_settings()
+
+    def _own_settings(self) -> dict[str, Any]:
+        gain = self.gain.tolist() if isinstance(self.gain, Tensor) else self.gain
+        return {"nonlinearity": self.nonlinearity, "gain": gain, "max_norm": self.max_norm}
 
     def _weight_settings(self) -> dict[str, Any]:
-        own = self.settings()
-        names = ("nonlinearity", "gain", "max_norm")
-        return super()._weight_settings() | {name: own[name] for name in names}
+        return super()._weight_settings() | self._own_settings()
 
-    def _add_filter(self, suffix: str, filter: Filter) -> None:
-        """The filter of one scan, and the gain of its drive."""
-        self.add_module("filter" + suffix, filter)
+    def _add_filter(
+        self,
+        suffix: str,
+        filter: str | Tensor | Filter | dict[str, Any],
+        *shape: int,
+        **source: Any,
+    ) -> Filter:
+        """Make the filter of one scan, and the gain of its drive; see `roann.filters.make`."""
+        O = make(filter, *shape, horizon=self.scan_alphas[suffix].horizon, **source)
+        self.add_module("filter" + suffix, O)
         self.register_buffer("_gain" + suffix, None, persistent=False)
         self._refresh(suffix)
+        return O
 
     def _refresh(self, suffix: str) -> None:
         """γ of one scan from its filter as it stands."""

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from roann import _checks
-from roann.filters import Filter, make
+from roann.filters import Filter
 from roann.functional import BACKENDS, roa_scan, roa_step
 from roann.kernels.activations import ACTIVATIONS
 from roann.kernels.memory import MEMORIES
@@ -142,11 +142,8 @@ class RoaRNN(RoaModule):
         # Parameters before filters: one seed gives the same W, b, W_i under every filter.
         self.reset_parameters(generator)
         for _, suffix in self._scans():
-            O = make(
-                filter, hidden_size, horizon=given.horizon, generator=generator, device=device,
-                dtype=dtype,
-            )  # fmt: skip
-            self._add_filter(suffix, O)
+            source = {"generator": generator, "device": device, "dtype": dtype}
+            self._add_filter(suffix, filter, hidden_size, **source)
 
     @classmethod
     def from_torch(
