@@ -4,7 +4,7 @@ Anything that can ``step(x, u)`` can be diagnosed, and any list of layers. Nothi
 model, draws from a global random generator, or keeps state.
 """
 
-from roann.diagnostics.bounds import Bounds, Interval, bounds_of, roa_bounds, spectral_norm
+from roann.diagnostics.bounds import bounds_of, spectral_norm
 from roann.diagnostics.certificate import Certificate, certify
 from roann.diagnostics.extremes import (
     extreme_log_singular_values,
@@ -22,6 +22,7 @@ from roann.diagnostics.spectrum import (
     log_singular_values,
     lyapunov_exponents,
 )
+from roann.theorem import Bounds, Interval, roa_bounds
 
 __all__ = [
     "Bounds",

@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from roann import _checks
-from roann.diagnostics.bounds import LOST, Bounds, bounds_of, number
+from roann.diagnostics.bounds import bounds_of
 from roann.diagnostics.extremes import extreme_log_singular_values
 from roann.diagnostics.jacobian import trajectory
 from roann.diagnostics.spectrum import log_singular_values
 from roann.diagnostics.systems import feed_forward, recurrence
+from roann.theorem import LOST, Bounds, number
 
 FAINT = math.log(1e3)  # a gradient that so changes its length is not lost, but hardly the same
 ALL = 512  # the largest state for which all singular values are computed unless asked otherwise

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from roann import RoaFNN, RoaRNN
-from roann.diagnostics.bounds import roa_bounds, spectral_norm
+from roann.diagnostics import roa_bounds, spectral_norm
 from roann.diagnostics.extremes import (
     extreme_log_singular_values,
     smallest_log_singular_value,

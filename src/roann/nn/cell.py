@@ -100,7 +100,8 @@ class RoaRNNCell(RoaModule):
         """The maps of the cell as they stand."""
         W, W_i, b = self._effective()
         phi = ACTIVATIONS[self.nonlinearity]
-        return RoaMaps((Scan(W, self.filter.form(), self.alpha, phi, b, W_i),))
+        scan = Scan(W, self.filter.form(), self.alpha, phi, b, W_i)
+        return RoaMaps((scan,), max_norm=self.max_norm)
 
     def step(self, x: Tensor, u: Tensor) -> Tensor:
         """The next state from x (…, N) and u (…, I)."""
@@ -245,7 +246,8 @@ class RoaLayer(RoaModule):
         W, b = self._effective()
         W, phi = W.unsqueeze(0), ACTIVATIONS[self.nonlinearity]
         b = None if b is None else b.unsqueeze(0)
-        return RoaMaps((Scan(W, self.filter.form(), self.alpha, phi, b),))
+        scan = Scan(W, self.filter.form(), self.alpha, phi, b)
+        return RoaMaps((scan,), max_norm=self.max_norm)
 
     def forward(self, x: Tensor) -> Tensor:
         """α φ(W x + b) + (1 − α) O x."""

@@ -120,7 +120,7 @@ class ContinuousModule(RoaModule):
         O, phi = self.filter_l0.form(), ACTIVATIONS[self.nonlinearity]
         W_i, b = self._drive()
         scan = Scan(self.weight(), O, self.alpha, phi, b, W_i)
-        return RoaMaps((scan,), batch_first=self.batch_first)
+        return RoaMaps((scan,), batch_first=self.batch_first, max_norm=self.max_norm)
 
     def _weight_settings(self) -> dict[str, Any]:
         names = ("dt", "reading", "method")

@@ -19,6 +19,8 @@ from roann.nn.alpha import Alpha
 from roann.nn.init import initialise
 from roann.nn.maps import RoaMaps, Scan
 from roann.nn.module import RoaModule, spec
+from roann.nn.norm import schatten
+from roann.theorem import Interval
 
 
 class Run(NamedTuple):
@@ -149,6 +151,35 @@ class RoaFNN(RoaModule):
         b, gain = self._tensor(f"bias_{i}"), self.gain_of(f"_{i}")
         return W, b if gain is None else gain.to(b.dtype) * b
 
+    def interval(self, steps: int | None = None) -> Interval:
+        """Where the singular values of the network's Jacobian lie, for any input.
+
+        With `max_norm` it holds for all weights, so throughout training. Its `count` says how many,
+        from the largest, the lower end covers.
+
+        Args:
+            steps: None; the maps of the network are all there are.
+
+        Example:
+            >>> net = roann.RoaFNN([4] * 101, max_norm=2.0)
+            >>> print(net.interval())
+            [0.0476, 2.7]
+
+        Reference: Theorem II.1 of the paper, in its finite form; Note [Widths].
+        """
+        if steps is not None:
+            _checks.fail("steps", "None for a network in depth", steps)
+        alphas, sigmas = [], []
+        for run, (W, alpha) in zip(self.runs, self._maps(), strict=True):
+            rows = torch.as_tensor(alpha).detach().double()
+            low, high = rows.amin(-1), rows.amax(-1)
+            ends = torch.stack([low, high], -1) if rows.dim() else rows.expand(1, 2)
+            alphas.append(ends.expand(run.depth, 2))
+            bound = schatten(W.detach().double())
+            sigmas.append(torch.full_like(bound, self.max_norm) if self.max_norm else bound)
+        r = ACTIVATIONS[self.nonlinearity].r
+        return roa_bounds(torch.cat(alphas), torch.cat(sigmas), r=r, widths=self.sizes).sharp
+
     def roa_maps(self) -> RoaMaps:
         """The maps of the network as they stand, one scan for each run."""
         phi = ACTIVATIONS[self.nonlinearity]
@@ -157,7 +188,7 @@ class RoaFNN(RoaModule):
             W, b = self._effective(i)
             O = self._filter(f"filter_{i}").form()
             scans.append(Scan(W, O, self.alpha_of(f"_{i}"), phi, b))
-        return RoaMaps(tuple(scans))
+        return RoaMaps(tuple(scans), max_norm=self.max_norm)
 
     def forward(self, x: Tensor) -> Tensor:
         """The output of the last map."""

@@ -38,12 +38,14 @@ class RoaMaps(NamedTuple):
         directions: 2 if every second scan runs from the end to the beginning.
         batch_first: whether the inputs are (B, T, …).
         stacked: whether a first state hx has a leading dimension with an entry for each scan.
+        max_norm: c, if ‖W‖ ≤ c in every forward pass; None without such a cap.
     """
 
     scans: tuple[Scan, ...]
     directions: int = 1
     batch_first: bool = False
     stacked: bool = False
+    max_norm: float | None = None
 
     @property
     def recurrent(self) -> bool:

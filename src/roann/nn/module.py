@@ -1,16 +1,4 @@
-"""What all layers share: α, φ, the gain, the cap on ‖W‖, and settings that travel with the weights.
-
-Note [What travels with the weights]
-------------------------------------
-The same weights under another α, φ or kind of filter are another function. So `state_dict` carries
-these settings beside the tensors, as `_extra_state`: JSON in a tensor of bytes, because a great
-deal of code takes every value of a `state_dict` for a tensor. A layer keeps its
-own settings whatever it loads; where they differ, `load_state_dict` names both under "Unexpected
-key(s)", which is an error if strict and is returned if not. (torch tells modules of the keys, and
-not of `strict`.) Weights without `_extra_state`, of an older file or one of tensors alone, load as
-they always did. A vector α is compared as the buffer it is. A learned α is a parameter, which
-weights may set: it is "learned", wherever it started.
-"""
+"""What all layers share: α, φ, the gain, the cap on ‖W‖, and settings that travel with the weights."""
 
 from __future__ import annotations
 
@@ -32,7 +20,9 @@ from roann.nn.alpha import Alpha, Index
 from roann.nn.gain import gain_for, given_gain
 from roann.nn.init import INITS
 from roann.nn.maps import RoaMaps
-from roann.nn.norm import capped
+from roann.nn.norm import capped, schatten
+from roann.nn.state import differences, distance, is_alpha
+from roann.theorem import Interval, roa_bounds
 
 PAPER: dict[str, Any] = {"filter": "qr", "init": "normal", "gain": 1.0, "max_norm": None}
 """Arguments of a layer as in the paper: `RoaRNN(…, **roann.PAPER)`."""
@@ -140,7 +130,7 @@ class AlphaModule(nn.Module):
     ) -> None:
         """As torch's; settings are compared, and an α outside [0, 1] changes nothing."""
         alpha = state_dict.get(prefix + "_alpha")
-        if isinstance(alpha, Tensor) and not _is_alpha(alpha):
+        if isinstance(alpha, Tensor) and not is_alpha(alpha):
             error_msgs.append(f"{prefix}_alpha: expected floats in [0, 1], got others")
             state_dict = {**state_dict, prefix + "_alpha": self._alpha}
         super()._load_from_state_dict(
@@ -150,7 +140,7 @@ class AlphaModule(nn.Module):
         if key in missing_keys:  # a file of tensors alone
             missing_keys.remove(key)
         if key in state_dict:
-            unexpected_keys += _differences(key, self._weight_settings(), state_dict[key])
+            unexpected_keys += differences(key, self._weight_settings(), state_dict[key])
         unexpected_keys += self._keep_alpha(prefix + "_alpha", state_dict.get(prefix + "_alpha"))
 
     def _keep_alpha(self, key: str, given: object) -> list[str]:
@@ -161,7 +151,7 @@ class AlphaModule(nn.Module):
         if given.shape != own.shape or given.is_meta or own.is_meta:
             return []
         self._alpha = own.to(device=now.device, dtype=full_precision(now.dtype), copy=True)
-        return _distance(key, own, given)
+        return distance(key, own, given)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Move everything; a given α survives `half()`, in float32 at least, and `to_empty()`."""
@@ -293,6 +283,33 @@ class RoaModule(AlphaModule, ABC):
         _refresh_all(self)
         return self
 
+    def interval(self, steps: int | None = None) -> Interval:
+        """Where all singular values of ∂x[M]/∂x[0] lie, for any input, after M = `steps` steps.
+
+        It needs no data. With `max_norm` it holds for all weights, so throughout training; without,
+        for the weights as they are. It covers every recurrence of the layer.
+
+        Args:
+            steps: M; the horizon if not given. Not for a network in depth, which has its own.
+
+        Example:
+            >>> rnn = roann.RoaRNN(2, 64, horizon=1000, max_norm=3.0)
+            >>> print(rnn.interval(), rnn.interval(2000))
+            [0.0182, 7.37] [0.00033, 54.4]
+
+        Reference: Theorem III.1 of the paper, in its finite form; Note [Two intervals, one limit].
+        """
+        found = []
+        for suffix, (W, alpha) in zip(self.scan_alphas, self._maps(), strict=False):
+            maps = self.scan_alphas[suffix].horizon if steps is None else steps
+            count = _checks.size("steps", math.ceil(maps or 1))
+            sigma = self.max_norm or float(schatten(W.detach().to(torch.float64)))
+            r = ACTIVATIONS[self.nonlinearity].r
+            found.append(roa_bounds(torch.as_tensor(alpha).detach(), sigma, count, r).finite)
+        if not found:
+            _checks.fail("interval", "a layer that a theorem covers", type(self).__name__)
+        return Interval(min(i.log_lower for i in found), max(i.log_upper for i in found))
+
     @abstractmethod
     def _maps(self) -> list[tuple[Tensor, float | Tensor]]:
         """The weights W and the α of every recurrence, or of every stack of maps."""
@@ -331,54 +348,3 @@ def spec(filter: Filter) -> str | dict[str, Any]:
     """A filter's name, with its settings where it has any."""
     settings = filter.settings()
     return {"name": filter.name, **settings} if settings else filter.name
-
-
-def _differences(key: str, own: dict[str, Any], given: object) -> list[str]:
-    """One sentence on the settings that a layer and the weights it loads both have, and differ."""
-    given = _decoded(given)
-    if not isinstance(given, dict):
-        what = f"other {given.dtype}" if isinstance(given, Tensor) else type(given).__name__
-        return [_sentence(key, "settings as JSON in a tensor of bytes", what)]
-    given = {"gain": 1.0, "max_norm": None} | given  # of weights that do not name them
-    names = [n for n in own if n in given and not _same(own[n], given[n])]
-    if not names:
-        return []
-    here, there = (", ".join(f"{n}={d[n]!r}" for n in names) for d in (own, given))
-    return [_sentence(key, here, there)]
-
-
-def _decoded(state: object) -> object:
-    """The settings that `get_extra_state` wrote, or what else there is."""
-    if not isinstance(state, Tensor) or state.dtype != torch.uint8 or state.is_meta:
-        return state
-    try:
-        return json.loads(bytes(state.flatten().tolist()))
-    except (ValueError, RecursionError):
-        return state
-
-
-def _is_alpha(alpha: Tensor) -> bool:
-    """Whether these can be α, as far as they are known."""
-    if alpha.is_meta:
-        return True
-    return alpha.is_floating_point() and bool(((alpha >= 0) & (alpha <= 1)).all())
-
-
-def _sentence(key: str, expected: str, got: str) -> str:
-    cure = "build the layer with the settings of the weights, or pass strict=False to keep its own"
-    return f"{key}: expected {expected}, as in this layer, got {got}; {cure}"
-
-
-def _same(a: object, b: object) -> bool:
-    numbers = isinstance(a, float) and isinstance(b, int | float)
-    return math.isclose(a, b, rel_tol=1e-9) if numbers else a == b  # type: ignore[arg-type]
-
-
-def _distance(key: str, own: Tensor, given: Tensor) -> list[str]:
-    """One sentence if two vectors α differ by more than the rounding of the coarser dtype."""
-    rounding = 2 * max(torch.finfo(t.dtype).eps for t in (own, given))
-    a, b = (t.detach().to("cpu", torch.float64) for t in (own, given))
-    if torch.allclose(a, b, rtol=rounding, atol=0):
-        return []
-    most = float((a - b).abs().max())
-    return [_sentence(key, "the same alpha", f"one that differs by up to {most:.3g}")]

@@ -279,7 +279,7 @@ class RoaRNN(RoaModule):
             W, W_i, b = self._effective(suffix)
             O = self._filter("filter" + suffix).form()
             scans.append(Scan(W, O, self.alpha_of(suffix), phi, b, W_i))
-        return RoaMaps(tuple(scans), self._directions, self.batch_first, stacked=True)
+        return RoaMaps(tuple(scans), self._directions, self.batch_first, True, self.max_norm)
 
     @property
     def all_weights(self) -> list[list[Tensor]]:
