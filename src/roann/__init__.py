@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         RoaRNNCell,
         multiscale,
     )
+    from roann.nn.groups import parameter_groups
     from roann.nn.module import PAPER
     from roann.serialization import load, save
 
@@ -40,6 +41,7 @@ __all__ = [
     "functional",
     "load",
     "multiscale",
+    "parameter_groups",
     "save",
 ]
 
@@ -50,6 +52,7 @@ _HOMES = {
     "PAPER": "nn.module",
     "certify": "diagnostics",
     "load": "serialization",
+    "parameter_groups": "nn.groups",
     "save": "serialization",
 }
 

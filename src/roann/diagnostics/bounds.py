@@ -13,7 +13,9 @@ EXACT = 768  # the largest side for which ‖W‖ is computed by SVD
 
 
 def bounds_of(model: object, maps: int | None = None, *, layer: int = 0) -> Bounds | None:
-    """The bounds of a model of ours as it stands; None for other systems.
+    """The bounds of a model of ours; None for other systems.
+
+    They hold for its weights as they stand or, if it has a `max_norm`, for all weights.
 
     Args:
         model: `RoaRNN`, `RoaRNNCell`, `RoaFNN`, `RoaLayer`, or `RoaODE` and `RoaEuler` at
@@ -33,7 +35,12 @@ def bounds_of(model: object, maps: int | None = None, *, layer: int = 0) -> Boun
     ours = roa(model, layer)
     if ours is None:
         return None
-    sigma = torch.cat([spectral_norm(W).reshape(-1) for W in ours.weights])
+    cap = ours.max_norm
+    if cap is None:
+        sigma = torch.cat([spectral_norm(W).reshape(-1) for W in ours.weights])
+    else:
+        count = sum(len(W) if W.dim() == 3 else 1 for W in ours.weights)
+        sigma = torch.full((count,), cap, dtype=torch.float64)
     if ours.widths is not None:
         return roa_bounds(ours.alpha, sigma, maps, ours.phi.r, ours.widths)
     return roa_bounds(ours.alpha, float(sigma), maps, ours.phi.r)

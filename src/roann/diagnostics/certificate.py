@@ -14,7 +14,7 @@ from roann.diagnostics.bounds import bounds_of
 from roann.diagnostics.extremes import extreme_log_singular_values
 from roann.diagnostics.jacobian import trajectory
 from roann.diagnostics.spectrum import log_singular_values
-from roann.diagnostics.systems import feed_forward, recurrence
+from roann.diagnostics.systems import feed_forward, recurrence, roa
 from roann.theorem import LOST, Bounds, number
 
 FAINT = math.log(1e3)  # a gradient that so changes its length is not lost, but hardly the same
@@ -36,6 +36,7 @@ class Certificate:
         slack: what rounding may have added to a measured logarithm.
         layer: which recurrence of the model was measured.
         layers: how many it has.
+        max_norm: the cap on ‖W‖ by which the bounds hold for all weights; None without one.
     """
 
     model: str
@@ -46,6 +47,7 @@ class Certificate:
     slack: float
     layer: int = 0
     layers: int = 1
+    max_norm: float | None = None
 
     @property
     def log_smallest(self) -> float:
@@ -101,6 +103,11 @@ class Certificate:
             return text + self._layer_by_layer()
         what = "every singular value" if b.finite.count is None else "the largest singular value"
         text = f"The theorem holds: {what} lies in {b.finite} for any input."
+        if self.max_norm is not None:
+            text = (
+                f"The theorem holds by construction (max_norm={self.max_norm:g}): {what} lies in "
+                f"{b.finite} for any input, before, during and after training."
+            )
         if not b.asymptotic.contains(self.log_singular_values, self.slack):
             text += " Some lie below the paper's bound, which holds only as M → ∞."
         return text
@@ -135,7 +142,7 @@ class Certificate:
             b = self.bounds
             sign = "<" if b.hypothesis else "≥"
             rows += [
-                ("‖W‖, max φ′", f"σ = {b.sigma:.6g}, r = {b.r:g}"),
+                ("‖W‖, max φ′", f"σ {'≤' if self.max_norm else '='} {b.sigma:.6g}, r = {b.r:g}"),
                 ("hypothesis", f"ρ = {b.rho:.6g} {sign} {b.rho_limit:.6g} = M/(1+rσ)"),
                 ("paper, M → ∞", str(b.asymptotic)),
                 ("this M", str(b.finite) + ("  (vacuous)" if b.vacuous else "")),
@@ -201,7 +208,9 @@ def certify(
     slack = 4 * len(path) * math.sqrt(width) * torch.finfo(path.states[0].dtype).eps
     layers = 1 if feed_forward(model) is not None else len(recurrence(model).cells)
     name = type(model).__name__
-    return Certificate(name, len(path), logs, complete, bounds, slack, layer, layers)
+    ours = roa(model, layer)
+    cap = None if ours is None else ours.max_norm
+    return Certificate(name, len(path), logs, complete, bounds, slack, layer, layers, cap)
 
 
 def _every(bounds: Bounds | None) -> int:

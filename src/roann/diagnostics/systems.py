@@ -45,12 +45,16 @@ class Cell(NamedTuple):
 
 
 class Roa(NamedTuple):
-    """What the theorems need of a layer of ours: its matrices, α, φ and, in depth, its widths."""
+    """What the theorems need of a layer of ours: its matrices, α, φ and, in depth, its widths.
+
+    `max_norm` is a cap that holds for the matrices in every forward pass, or None.
+    """
 
     weights: tuple[Tensor, ...]
     alpha: float | Tensor
     phi: Activation
     widths: tuple[int, ...] | None
+    max_norm: float | None
 
 
 @dataclass(frozen=True)
@@ -178,13 +182,13 @@ def roa(model: object, layer: int = 0) -> Roa | None:
         if not 0 <= layer < len(told.scans):
             _checks.fail("layer", f"an index below {len(told.scans)}", layer)
         scan = told.scans[layer]
-        return Roa((scan.W,), scan.alpha, scan.phi, None)
+        return Roa((scan.W,), scan.alpha, scan.phi, None, told.max_norm)
     first, weights = told.scans[0], tuple(scan.W for scan in told.scans)
     widths = (weights[0].shape[-1], *(W.shape[-2] for W in weights for _ in W))
     alpha = first.alpha
     if isinstance(alpha, Tensor) and alpha.dim() == 2:  # a row for each map
         alpha = torch.cat([cast(Tensor, scan.alpha) for scan in told.scans])
-    return Roa(weights, alpha, first.phi, widths)
+    return Roa(weights, alpha, first.phi, widths, told.max_norm)
 
 
 def _told(model: object) -> RoaMaps | None:

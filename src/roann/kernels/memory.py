@@ -28,6 +28,7 @@ from torch import Tensor
 
 from roann.kernels.gradients import Gradients
 from roann.kernels.problem import Before, Kernel, Problem, Room
+from roann.theorem import schatten
 
 ANCHORS = 64  # exact states the reversible mode keeps, at most, whatever T
 BLOCK = 1 << 21  # numbers in one (steps, B, N) block of the reversible mode
@@ -336,7 +337,9 @@ def _rounds(p: Problem) -> int | None:
 
 
 def _norm(W: Tensor) -> float:
-    """‖W‖, the largest over a stack, by power iteration; rounded up for what it may miss."""
+    """‖W‖ from above; of a stack, the largest by power iteration, rounded up for what it misses."""
+    if W.dim() == 2:
+        return float(schatten(W))
     v = W.mT @ W.sum(-1, keepdim=True) + W.abs().amax(-2).unsqueeze(-1)
     for _ in range(16):
         v = v / torch.linalg.vector_norm(v, dim=-2, keepdim=True).clamp_min(1e-30)

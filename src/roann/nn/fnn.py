@@ -19,8 +19,7 @@ from roann.nn.alpha import Alpha
 from roann.nn.init import initialise
 from roann.nn.maps import RoaMaps, Scan
 from roann.nn.module import RoaModule, spec
-from roann.nn.norm import schatten
-from roann.theorem import Interval
+from roann.theorem import Interval, roa_bounds, schatten
 
 
 class Run(NamedTuple):

@@ -2,10 +2,10 @@
 
 Note [The rate of a deep network]
 ---------------------------------
-In depth every map has weights of its own, which act with weight α = ρ / L: the gradient of W_l is of
-size α, and a step of plain gradient descent changes the output by Σ_l α² η = ρ² η / L. So the rate
-must grow with L, as η / α; it does so here. Adam divides by the size of the gradient, and over time
-all steps share one W, whose gradient adds up: neither needs this.
+In depth every map has weights of its own, which act with weight α = ρ / L: the gradient of W_l is
+of size α, and a step of plain gradient descent changes the output by Σ_l α² η = ρ² η / L. So the
+rate must grow with L, as η / α; it does so here. Adam divides by the size of the gradient, and over
+time all steps share one W, whose gradient adds up: neither needs this.
 """
 
 from __future__ import annotations

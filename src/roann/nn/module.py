@@ -1,4 +1,4 @@
-"""What all layers share: α, φ, the gain, the cap on ‖W‖, and settings that travel with the weights."""
+"""What all layers share: α, φ, the gain, the cap on ‖W‖, and settings for the `state_dict`."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from roann.nn.alpha import Alpha, Index
 from roann.nn.gain import gain_for, given_gain
 from roann.nn.init import INITS
 from roann.nn.maps import RoaMaps
-from roann.nn.norm import capped, schatten
+from roann.nn.norm import capped
 from roann.nn.state import differences, distance, is_alpha
-from roann.theorem import Interval, roa_bounds
+from roann.theorem import Interval, roa_bounds, schatten
 
 PAPER: dict[str, Any] = {"filter": "qr", "init": "normal", "gain": 1.0, "max_norm": None}
 """Arguments of a layer as in the paper: `RoaRNN(…, **roann.PAPER)`."""

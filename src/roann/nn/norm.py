@@ -1,22 +1,7 @@
 """A cap on ‖W‖₂ that holds in every forward pass: rigorous, stateless and differentiable.
 
-Note [A bound from above]
--------------------------
-Power iteration bounds ‖W‖₂ from below and proves nothing. The Schatten norm bounds it from above:
-
-    ‖W‖₂ = σ_max  ≤  S = (Σ σ_i^p)^(1/p)  ≤  N^(1/p) σ_max,    Σ σ_i^p = tr (WᵀW)^(p/2).
-
-With p = 2^(m+1) + 2 the trace is that of A · A^(2^m), A = WᵀW: m squarings and one sum over the
-entries of two symmetric matrices. Its gradient needs no more than one further product,
-
-    ∂S/∂W = W A^(2^m) / S^(p−1).
-
-m = 5 gives p = 66: S is at most N^(1/66) times ‖W‖₂, 1.08 for N = 128 if all singular values are
-equal, and 1.01 for a Gaussian matrix. Each square is divided by its Frobenius norm, and the
-logarithms of these are added up, so that nothing over- or underflows. Rounding of the products
-changes S by a factor of at most 1 + O(N eps), for which S is raised by `2 N eps`.
-
-The layer computes with W · min(1, c / S), whose norm is at most c.
+The layer computes with W · min(1, c / S), whose norm is at most c, where S ≥ ‖W‖₂ is the Schatten
+norm of Note [A norm from above] in `roann.theorem`.
 """
 
 from __future__ import annotations
@@ -28,26 +13,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from roann.filters.base import full_precision
-
-SQUARINGS = 5
-POWER = 2 ** (SQUARINGS + 1) + 2  # p
-
-
-def schatten(W: Tensor) -> Tensor:
-    r"""An upper bound of ‖W‖₂, at most N^(1/66) above it, as a differentiable function of W.
-
-    .. math:: \lVert W \rVert_2 \le \bigl(\mathrm{tr}\,(W^T W)^{33}\bigr)^{1/66}
-
-    Shape: W (…, N_out, N_in) gives (…).
-
-    Example:
-        >>> W = torch.diag(torch.tensor([3.0, 1.0]).double())
-        >>> bool(3 <= schatten(W) < 3.0001)
-        True
-
-    Reference: Note [A bound from above] in `roann.nn.norm`.
-    """
-    return _found(W)[0]
+from roann.theorem import schatten, schatten_and_power
 
 
 def capped(W: Tensor, max_norm: float | None) -> Tensor:
@@ -68,7 +34,7 @@ def capped(W: Tensor, max_norm: float | None) -> Tensor:
         >>> capped(W, 100.0) is W or bool((capped(W, 100.0) == W).all())
         True
 
-    Reference: Note [A bound from above] in `roann.nn.norm`.
+    Reference: Note [A norm from above] in `roann.theorem`.
     """
     if max_norm is None:
         return W
@@ -82,22 +48,6 @@ def capped(W: Tensor, max_norm: float | None) -> Tensor:
     return (full * scale[..., None, None]).to(W.dtype)
 
 
-def _found(W: Tensor) -> tuple[Tensor, Tensor]:
-    """S, and A^(2^m) up to a factor, A = WᵀW, or WWᵀ if that is smaller."""
-    tiny = torch.finfo(W.dtype).tiny
-    size = W.detach().abs().amax((-2, -1), keepdim=True).clamp_min(tiny)
-    V = W / size
-    A = V.mT @ V if W.shape[-1] <= W.shape[-2] else V @ V.mT
-    power, log = A, A.new_zeros(A.shape[:-2])
-    for _ in range(SQUARINGS):
-        length = torch.linalg.vector_norm(power.detach(), dim=(-2, -1)).clamp_min(tiny)
-        power = power / length[..., None, None]
-        power, log = power @ power, 2 * (log + length.log())
-    trace = (A * power).sum((-2, -1)).clamp_min(tiny)
-    above = 1 + 2 * max(W.shape[-2:]) * torch.finfo(W.dtype).eps
-    return above * size[..., 0, 0] * ((trace.log() + log) / POWER).exp(), power
-
-
 def _slope(W: Tensor, bound: Tensor, power: Tensor) -> Tensor:
     """∂S/∂W. It points along W A^(2^m), and as S is homogeneous, ⟨∂S/∂W, W⟩ = S."""
     along = W @ power if W.shape[-1] <= W.shape[-2] else power @ W
@@ -106,13 +56,13 @@ def _slope(W: Tensor, bound: Tensor, power: Tensor) -> Tensor:
 
 
 class _Schatten(torch.autograd.Function):
-    """`schatten` with the gradient of Note [A bound from above]: one product in place of twelve."""
+    """`schatten` with the gradient of Note [A norm from above]: one product in place of twelve."""
 
     generate_vmap_rule = True
 
     @staticmethod
     def forward(W: Tensor) -> tuple[Tensor, Tensor]:
-        return _found(W)
+        return schatten_and_power(W)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor], output: tuple[Tensor, Tensor]) -> None:
@@ -123,5 +73,5 @@ class _Schatten(torch.autograd.Function):
     def backward(ctx: Any, g: Tensor, _: Tensor | None) -> Tensor:
         W, bound, power = ctx.saved_tensors
         if torch.is_grad_enabled():  # the way back is differentiated, too
-            bound, power = _found(W)
+            bound, power = schatten_and_power(W)
         return g[..., None, None] * _slope(W, bound, power)
