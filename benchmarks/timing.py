@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+WORKS = ("forward", "train")
 SAMPLE_SECONDS = 0.05  # a sample is the mean of as many calls as take about this long
 LONG_SECONDS = 1.0  # a call that takes longer needs no call before it to be warm
 RACE_SECONDS = 6.0  # a race shorter than this may go on
@@ -45,6 +46,42 @@ class Contender:
     twin: str | None = None
     as_tensor: Callable[[Any], Tensor] = lambda result: result
     steps: int | None = None
+
+
+def call(
+    module: nn.Module,
+    inputs: Sequence[Any],
+    g: Tensor,
+    work: str,
+    read: Callable[[Any], Any] = lambda output: output,
+    weight: str = "weight",
+    **options: Any,
+) -> Callable[[], Any]:
+    """One call of a module: what is read of its output, or ∂ℓ/∂W of a training step.
+
+    Args:
+        module: whom to call.
+        inputs: its arguments.
+        g: ∂ℓ/∂ of what is read.
+        work: "forward" (no graph), "forward with graph", or "train".
+        read: the part of the output that the loss reads.
+        weight: a part of the name of W.
+        options: of the call.
+    """
+    parameters = list(module.parameters())
+    W = next(p for name, p in module.named_parameters() if weight in name)
+
+    def forward() -> Any:
+        with torch.set_grad_enabled(work != "forward"):
+            return read(module(*inputs, **options))
+
+    def train() -> Any:
+        for p in parameters:
+            p.grad = None
+        torch.autograd.backward(read(module(*inputs, **options)), g)
+        return W.grad
+
+    return train if work == "train" else forward
 
 
 class Timed(NamedTuple):
@@ -98,7 +135,7 @@ def race(
             if not samples[c.name] or sum(samples[c.name]) * calls[c.name] < budget:
                 if c.name not in long:
                     c.run()
-                samples[c.name].append(_sample(c.run, calls[c.name]))
+                samples[c.name].append(sample(c.run, calls[c.name]))
         r += 1
     return {c.name: Timed(samples[c.name], calls[c.name], differences[c.name]) for c in contenders}
 
@@ -120,11 +157,11 @@ def _warm_up(c: Contender) -> tuple[Any, float]:
     result = c.run()
     took = time.perf_counter() - start
     if took < LONG_SECONDS:  # the first call pays for loading and allocating: look again
-        took = _sample(c.run, 1)
+        took = sample(c.run, 1)
     return result, took
 
 
-def _sample(run: Callable[[], Any], calls: int) -> float:
+def sample(run: Callable[[], Any], calls: int) -> float:
     """Seconds of one call, as the mean of several, with the garbage collector off."""
     collecting = gc.isenabled()
     gc.disable()
