@@ -90,6 +90,7 @@ class Timed(NamedTuple):
     samples: list[float]
     calls: int
     difference: float | None
+    long: bool
 
 
 def race(
@@ -109,35 +110,32 @@ def race(
     sample; the results of that are compared where two contenders must agree. A sample begins with
     a call that does not count: caches and pools of memory are as the contender before left them.
     """
-    calls: dict[str, int] = {}
-    long: set[str] = set()
+    found: dict[str, Timed] = {}
     results: dict[str, Tensor] = {}
-    differences: dict[str, float | None] = {}
     twins = {c.twin for c in contenders}
     for c in contenders:
         result, took = _warm_up(c)
-        calls[c.name] = max(1, math.ceil(sample_seconds / max(took, 1e-7)))
-        if took > LONG_SECONDS:
-            long.add(c.name)
         if c.name in twins:
             results[c.name] = c.as_tensor(result).detach().clone()
-        differences[c.name] = None if c.twin is None else _difference(c, result, results[c.twin])
+        difference = None if c.twin is None else _difference(c, result, results[c.twin])
+        calls = max(1, math.ceil(sample_seconds / max(took, 1e-7)))
+        found[c.name] = Timed([], calls, difference, took > LONG_SECONDS)
         del result
-    samples: dict[str, list[float]] = {c.name: [] for c in contenders}
     start, r = time.perf_counter(), 0
     while r < rounds or (
         r < most_rounds
         and time.perf_counter() - start
-        < (RACE_SECONDS if all(map(settled, samples.values())) else UNSETTLED_SECONDS)
+        < (RACE_SECONDS if all(settled(t.samples) for t in found.values()) else UNSETTLED_SECONDS)
     ):
         first = r % len(contenders)
         for c in (*contenders[first:], *contenders[:first]):
-            if not samples[c.name] or sum(samples[c.name]) * calls[c.name] < budget:
-                if c.name not in long:
+            samples, calls, _, long = found[c.name]
+            if not samples or sum(samples) * calls < budget:
+                if not long:
                     c.run()
-                samples[c.name].append(sample(c.run, calls[c.name]))
+                samples.append(sample(c.run, calls))
         r += 1
-    return {c.name: Timed(samples[c.name], calls[c.name], differences[c.name]) for c in contenders}
+    return found
 
 
 def settled(samples: Sequence[float]) -> bool:
