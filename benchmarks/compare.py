@@ -14,10 +14,11 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from benchmarks.timing import sample
 
 ROOT = Path(__file__).resolve().parents[1]
 SECONDS = 0.4  # of calls in each measurement, at least
@@ -26,17 +27,8 @@ SECONDS = 0.4  # of calls in each measurement, at least
 def best(call: Callable[[], object]) -> float:
     """Microseconds of a call: the best of several measurements."""
     call()
-    start = time.perf_counter()
-    call()
-    once = max(time.perf_counter() - start, 1e-7)
-    number = max(1, int(SECONDS / 4 / once))
-    found = []
-    for _ in range(4):
-        start = time.perf_counter()
-        for _ in range(number):
-            call()
-        found.append((time.perf_counter() - start) / number)
-    return 1e6 * min(found)
+    number = max(1, int(SECONDS / 4 / max(sample(call, 1), 1e-7)))
+    return 1e6 * min(sample(call, number) for _ in range(4))
 
 
 def cases() -> dict[str, Callable[[], object]]:
@@ -45,9 +37,6 @@ def cases() -> dict[str, Callable[[], object]]:
     from torch import nn
 
     import roann
-
-    def g() -> torch.Generator:
-        return torch.Generator().manual_seed(0)
 
     made: dict[str, Callable[[], object]] = {}
 
@@ -64,24 +53,23 @@ def cases() -> dict[str, Callable[[], object]]:
         made[f"{name}: inference"] = torch.no_grad()(forward)
         made[f"{name}: training step"] = train
 
-    for filter in ("qr", "permutation", "rotations"):
-        rnn = roann.RoaRNN(1, 178, horizon=784, filter=filter, generator=g())
-        add(f"RNN {filter} N=178 T=784 B=100", rnn, torch.randn(784, 100, 1))
-    rnn = roann.RoaRNN(1, 178, nonlinearity="tanh", horizon=784, generator=g())
-    add("RNN tanh N=178 T=784 B=100", rnn, torch.randn(784, 100, 1))
-    for memory in ("checkpoint", "reversible"):
-        rnn = roann.RoaRNN(1, 178, horizon=784, memory=memory, generator=g())
-        add(f"RNN {memory} N=178 T=784 B=100", rnn, torch.randn(784, 100, 1))
-    add("RNN N=128 T=400 B=50", roann.RoaRNN(2, 128, horizon=400, generator=g()),
-        torch.randn(400, 50, 2))  # fmt: skip
-    add("RNN N=32 T=50 B=16", roann.RoaRNN(2, 32, horizon=50, generator=g()),
-        torch.randn(50, 16, 2))  # fmt: skip
-    add("RNN N=16 T=20 B=1", roann.RoaRNN(2, 16, horizon=20, generator=g()), torch.randn(20, 1, 2))
-    add("FNN 5,000 maps N=2 B=1,000", roann.RoaFNN([2] * 5000 + [1], generator=g()),
-        torch.randn(1000, 2))  # fmt: skip
-    add("FNN 50 maps N=64 B=64", roann.RoaFNN([64] * 50 + [10], generator=g()),
-        torch.randn(64, 64))  # fmt: skip
-    cell = roann.RoaRNNCell(3, 178, horizon=100, generator=g())
+    def seeded(layer: type[nn.Module], *sizes: Any, **options: Any) -> nn.Module:
+        return layer(*sizes, generator=torch.Generator().manual_seed(0), **options)
+
+    for words, options in {
+        "qr": {"filter": "qr"}, "permutation": {"filter": "permutation"},
+        "rotations": {"filter": "rotations"}, "tanh": {"nonlinearity": "tanh"},
+        "checkpoint": {"memory": "checkpoint"}, "reversible": {"memory": "reversible"},
+    }.items():  # fmt: skip
+        rnn = seeded(roann.RoaRNN, 1, 178, horizon=784, **options)
+        add(f"RNN {words} N=178 T=784 B=100", rnn, torch.randn(784, 100, 1))
+    for N, T, B in ((128, 400, 50), (32, 50, 16), (16, 20, 1)):
+        rnn = seeded(roann.RoaRNN, 2, N, horizon=T)
+        add(f"RNN N={N} T={T} B={B}", rnn, torch.randn(T, B, 2))
+    deep = seeded(roann.RoaFNN, [2] * 5000 + [1])
+    add("FNN 5,000 maps N=2 B=1,000", deep, torch.randn(1000, 2))
+    add("FNN 50 maps N=64 B=64", seeded(roann.RoaFNN, [64] * 50 + [10]), torch.randn(64, 64))
+    cell = seeded(roann.RoaRNNCell, 3, 178, horizon=100)
     add("cell N=178 B=1", cell, torch.randn(1, 3), torch.randn(1, 178))
     return made
 
@@ -134,10 +122,7 @@ def compare(revision: str, rounds: int) -> dict[str, Any]:
         for _ in range(rounds):
             for which, results in found.items():
                 results.append(timed(Path(room) / which / "lib"))
-    least = {
-        which: {case: min(r[case] for r in results) for case in results[0]}
-        for which, results in found.items()
-    }
+    least = {w: {c: min(r[c] for r in rs) for c in rs[0]} for w, rs in found.items()}
     about = {"before": name.stdout.decode().strip(), "rounds": rounds, "machine": describe()}
     return {"about": about, "microseconds": least}
 

@@ -1,6 +1,8 @@
-"""The generated parts of `docs/benchmark.md`, from one record; its sentences are by hand."""
+"""The figure of a record, and the generated parts of `docs/benchmark.md`."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 from benchmarks import compare, table
 from benchmarks.record import Record
@@ -55,3 +57,28 @@ def _machine(record: Record) -> table.Table:
         **found["guests"],
     }
     return ["", ""], [[name, str(value)] for name, value in rows.items()]
+
+
+def ratios(record: Record) -> list[tuple[str, float, float]]:
+    """(label, our seconds, the peer's) of every training step of a task."""
+    ours = {r.case: r for r in record.rows if (r.work, r.contender) == ("train", "roann qr")}
+    return [
+        (f"{row.case}: {row.contender}", ours[row.case].seconds, row.seconds)
+        for row in record.rows
+        if row.work == "train" and row.case in ours
+        if row.contender != "limit" and not row.contender.startswith("roann ")
+    ]
+
+
+def draw(record: Record, path: Path) -> str | None:
+    """Draw how many times faster than each peer; returns why not, if it could not be."""
+    timings = ratios(record)
+    if not timings:
+        return "none of the cases measured has peers to draw"
+    try:
+        from roann.lab.figures import Timing, bench_ratios, save
+    except ImportError as error:
+        return f"{error.name} is not installed (roann[lab] brings it)"
+    title = f"full training step, {record.settings['threads']} threads"
+    save(bench_ratios([Timing(*t) for t in timings], other="the peer named", title=title), path)
+    return None

@@ -24,6 +24,8 @@ class Products(NamedTuple):
 
 ROA_DENSE = Products(2, 2, 1)
 ROA_STRUCTURED = Products(1, 1, 1)  # O costs no product
+FILTERS = {"qr": ROA_DENSE, "permutation": ROA_STRUCTURED}
+"""The filters that are measured; a new one is a row here."""
 RNN = Products(1, 1, 1)
 GRU = Products(3, 3, 3)
 LSTM = Products(4, 4, 4)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -67,11 +69,6 @@ def _version(package: str) -> str | None:
 
 
 def _cpu() -> str:
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            for line in file:
-                if line.startswith("model name"):
-                    return " ".join(line.partition(":")[2].split())
-    except OSError:  # not Linux: Python's word must do
-        return platform.processor() or "unknown"
-    return platform.processor() or "unknown"
+    path = Path("/proc/cpuinfo")  # where it is absent, Python's word must do
+    found = re.search(r"^model name\s*:(.*)$", path.read_text() if path.is_file() else "", re.M)
+    return " ".join(found[1].split()) if found else platform.processor() or "unknown"

@@ -11,13 +11,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from benchmarks.peers import Sequences, call
-from roann import RoaFNN
+from benchmarks import depth
+from benchmarks.peers import Sequences, recurrent
 
 MODES = ("store", "checkpoint", "reversible")
 
@@ -31,29 +31,18 @@ class Spec:
         threads: of torch.
         sequences: the arguments of `Sequences`, if it is a recurrent network;
         depth: else the number of layers of width 2.
-        batch: of the deep network.
     """
 
     contender: str
     threads: int
     sequences: dict[str, Any] | None = None
     depth: int = 0
-    batch: int = 1
 
 
-@dataclass(frozen=True)
-class Peak:
-    """What the fresh process found.
-
-    Attributes:
-        seconds: of the one training step.
-        before: bytes resident before it, the input among them.
-        extra: bytes by which the peak was above that.
-        notes: warnings it gave.
-    """
+class Peak(NamedTuple):
+    """Seconds of the one training step, bytes of its peak above what was there, and warnings."""
 
     seconds: float
-    before: int
     extra: int
     notes: list[str]
 
@@ -66,7 +55,7 @@ def measure(spec: Spec) -> Peak:
     )  # fmt: skip
     if done.returncode:
         raise RuntimeError(f"the fresh process for {spec} failed:\n{done.stderr}")
-    return Peak(**json.loads(done.stdout))
+    return Peak(*json.loads(done.stdout))
 
 
 def resident() -> dict[str, int]:
@@ -87,38 +76,26 @@ def _forget_peak() -> None:
 
 def _steps(spec: Spec) -> tuple[Callable[[], object], Callable[[], object]]:
     """A short training step that loads everything, and the one to measure."""
-    if spec.sequences is not None:
-        case = Sequences(**spec.sequences)
-        options: dict[str, Any] = {}
-        layer: nn.Module
-        if spec.contender == "nn.RNN":
-            layer = nn.RNN(case.I, case.N, nonlinearity="relu")
-        elif spec.contender == "naive loop":
-            layer = case.roa(backend="reference")
-        else:
-            layer, options = case.roa(memory=spec.contender), {"last_only": not case.reads_all}
-        u, g = case.input(), case.cotangent()
-        few = g[:2] if case.reads_all else g
-        return (
-            call(layer, u[:2], few, "train", reads_all=case.reads_all, **options),
-            call(layer, u, g, "train", reads_all=case.reads_all, **options),
+    if spec.sequences is None:
+        short, long = (
+            depth.net(n, horizon=spec.depth, memory=spec.contender) for n in (2, spec.depth)
         )
-    return _deep(spec, 2), _deep(spec, spec.depth)
-
-
-def _deep(spec: Spec, depth: int) -> Callable[[], object]:
-    rng = torch.Generator().manual_seed(0)
-    net = RoaFNN(
-        [2] * (depth + 1), rho=5.0, horizon=spec.depth, memory=spec.contender, generator=rng
+        return depth.step(short, 1, "train"), depth.step(long, 1, "train")
+    case = Sequences(**spec.sequences)
+    options: dict[str, Any] = {}
+    layer: nn.Module
+    if spec.contender == "nn.RNN":
+        layer = nn.RNN(case.I, case.N, nonlinearity="relu")
+    elif spec.contender == "naive loop":
+        layer = case.roa(backend="reference")
+    else:
+        layer, options = case.roa(memory=spec.contender), {"last_only": not case.reads_all}
+    u, g = case.input(), case.cotangent()
+    few = g[:2] if case.reads_all else g
+    return (
+        recurrent(layer, u[:2], few, "train", case.reads_all, **options),
+        recurrent(layer, u, g, "train", case.reads_all, **options),
     )
-    x = torch.randn(spec.batch, 2, generator=rng)
-
-    def step() -> Tensor:
-        y: Tensor = net(x)
-        torch.autograd.backward(y, torch.ones_like(y))
-        return y
-
-    return step
 
 
 def main(argv: list[str]) -> int:
@@ -136,7 +113,7 @@ def main(argv: list[str]) -> int:
         step()
         seconds = time.perf_counter() - start
     notes = [str(w.message) for w in caught]
-    print(json.dumps(asdict(Peak(seconds, before, resident()["VmHWM"] - before, notes))))
+    print(json.dumps(Peak(seconds, resident()["VmHWM"] - before, notes)))
     return 0
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from importlib import import_module
 from typing import Any
 
@@ -11,10 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks import flops
-from benchmarks.timing import Contender
+from benchmarks.timing import Contender, call
 from roann import RoaRNN
 
-WORKS = ("forward", "train")
 LIMIT_SIZE = 1024
 
 
@@ -44,11 +43,6 @@ class Sequences:
         """T, B, N, I for the record."""
         return {k: v for k, v in asdict(self).items() if k in "TBNI"}
 
-    def with_size(self, name: str, n: int) -> Sequences:
-        """The same case with another T, B, N or I."""
-        sizes: dict[str, Any] = {name: n}
-        return replace(self, **sizes)
-
     def roa(self, filter: str = "qr", **options: Any) -> RoaRNN:
         """The roaRNN of this case; equal arguments give equal weights."""
         return RoaRNN(
@@ -74,15 +68,44 @@ class Sequences:
         return flops.projection(gates, work, T=self.T, B=self.B, N=self.N, I=self.I)
 
 
+def recurrent(
+    layer: nn.Module, u: Any, g: Tensor, work: str, reads_all: bool = False, **options: Any
+) -> Callable[[], Any]:
+    """One call of a recurrent layer: h_n without a graph, or ∂ℓ/∂W of a training step."""
+
+    def read(found: Any) -> Any:
+        if reads_all and work == "train":
+            return found[0]
+        return found[1][0] if isinstance(found[1], tuple) else found[1]  # the LSTM's is a pair
+
+    return call(layer, (u,), g, work, read, "weight_hh", **options)
+
+
 def contenders(case: Sequences, work: str, skipped: dict[str, str]) -> list[Contender]:
     """Everyone who can run here; who cannot is noted in `skipped`, with the reason."""
     u, g = case.input(), case.cotangent()
-    made = list(_torch_contenders(case, work, u, g))
-    for name, guest in (("JAX lax.scan", _jax), ("torchrecurrent FastRNN", _fastrnn)):
-        try:
-            made.append(guest(name, case, work, u, g))
-        except ImportError as error:
-            skipped[name] = f"{error.name} is not installed"
+    rnn = nn.RNN(case.I, case.N, nonlinearity="relu")
+    layers: list[tuple[str, nn.Module, flops.Products, int]] = [
+        *((f"roann {name}", case.roa(name), of, 1) for name, of in flops.FILTERS.items()),
+        ("naive loop", case.roa("qr", backend="reference"), flops.ROA_DENSE, 1),
+        ("nn.RNN", rnn, flops.RNN, 1),
+        ("nn.GRU", nn.GRU(case.I, case.N), flops.GRU, 3),
+        ("nn.LSTM", nn.LSTM(case.I, case.N), flops.LSTM, 4),
+    ]
+    try:
+        guest = import_module("torchrecurrent").FastRNN(case.I, case.N, nonlinearity=torch.relu)
+        layers.append(("torchrecurrent FastRNN", guest, flops.RNN, 1))
+    except ImportError as error:
+        skipped["torchrecurrent FastRNN"] = f"{error.name} is not installed"
+    made = []
+    for name, layer, products, gates in layers:
+        counts = case.count(products, work), case.count_input(gates, work)
+        run = recurrent(layer, u, g, work, case.reads_all)
+        made.append(Contender(name, run, *counts, "roann qr" if name == "naive loop" else None))
+    try:
+        made.append(_jax(case, work, u, g))
+    except ImportError as error:
+        skipped["JAX lax.scan"] = f"{error.name} is not installed"
     return [*made, limit(case.count(flops.ROA_DENSE, work))]
 
 
@@ -97,56 +120,7 @@ def in_limit(seconds: float, operations: int) -> float:
     return seconds * operations / (2 * LIMIT_SIZE**3)
 
 
-def call(
-    module: nn.Module, u: Any, g: Tensor, work: str, *, reads_all: bool = False, **options: Any
-) -> Callable[[], Tensor]:
-    """One call of a recurrent layer: h_n without a graph, or ∂ℓ/∂W of a training step."""
-    parameters = list(module.parameters())
-    W: Any = next(p for name, p in module.named_parameters() if "weight_hh" in name)
-
-    def forward() -> Tensor:
-        with torch.no_grad():
-            h_n = module(u, **options)[1]
-        last: Tensor = h_n[0] if isinstance(h_n, tuple) else h_n  # the LSTM's h_n is a pair
-        return last[0]
-
-    def train() -> Tensor:
-        for p in parameters:
-            p.grad = None
-        output, h_n = module(u, **options)
-        h_n = h_n[0] if isinstance(h_n, tuple) else h_n
-        torch.autograd.backward(output if reads_all else h_n, g)
-        gradient: Tensor = W.grad
-        return gradient
-
-    return forward if work == "forward" else train
-
-
-def _torch_contenders(case: Sequences, work: str, u: Tensor, g: Tensor) -> Iterator[Contender]:
-    ours, twin = "roann qr", {"naive loop": "roann qr"}
-    layers: list[tuple[str, nn.Module, flops.Products, int]] = [
-        (ours, case.roa("qr"), flops.ROA_DENSE, 1),
-        ("roann permutation", case.roa("permutation"), flops.ROA_STRUCTURED, 1),
-        ("naive loop", case.roa("qr", backend="reference"), flops.ROA_DENSE, 1),
-        ("nn.RNN", nn.RNN(case.I, case.N, nonlinearity="relu"), flops.RNN, 1),
-        ("nn.GRU", nn.GRU(case.I, case.N), flops.GRU, 3),
-        ("nn.LSTM", nn.LSTM(case.I, case.N), flops.LSTM, 4),
-    ]
-    for name, layer, products, gates in layers:
-        yield Contender(
-            name, call(layer, u, g, work, reads_all=case.reads_all), case.count(products, work),
-            case.count_input(gates, work), twin.get(name),
-        )  # fmt: skip
-
-
-def _fastrnn(name: str, case: Sequences, work: str, u: Tensor, g: Tensor) -> Contender:
-    package = import_module("torchrecurrent")
-    layer = package.FastRNN(case.I, case.N, nonlinearity=torch.relu)
-    run = call(layer, u, g, work, reads_all=case.reads_all)
-    return Contender(name, run, case.count(flops.RNN, work), case.count_input(1, work))
-
-
-def _jax(name: str, case: Sequences, work: str, u: Tensor, g: Tensor) -> Contender:
+def _jax(case: Sequences, work: str, u: Tensor, g: Tensor) -> Contender:
     """The same update as a `lax.scan`, its input projection hoisted, compiled as a whole."""
     jax, jnp = import_module("jax"), import_module("jax.numpy")
     rnn = case.roa("qr")
@@ -159,17 +133,14 @@ def _jax(name: str, case: Sequences, work: str, u: Tensor, g: Tensor) -> Contend
     params = [array(rnn.get_parameter(f"{p}_l0")) for p in ("weight_hh", "weight_ih", "bias")]
     inputs, cotangent = array(u), array(g)
 
-    def scan(params: Any) -> tuple[Any, Any]:
+    def scan(params: Any) -> Any:
         W, W_i, b = params
 
         def step(x: Any, c: Any) -> tuple[Any, Any]:
             x = alpha * jax.nn.relu(x @ W.T + c) + (1 - alpha) * (x @ O.T)
             return x, x if case.reads_all else None
 
-        result: tuple[Any, Any] = jax.lax.scan(
-            step, jnp.zeros((case.B, case.N)), inputs @ W_i.T + b
-        )
-        return result
+        return jax.lax.scan(step, jnp.zeros((case.B, case.N)), inputs @ W_i.T + b)
 
     def loss(params: Any) -> Any:
         last, states = scan(params)
@@ -180,7 +151,5 @@ def _jax(name: str, case: Sequences, work: str, u: Tensor, g: Tensor) -> Contend
     def run() -> Any:
         return jax.block_until_ready(compiled(params))[0]  # the last state, or ∂ℓ/∂W
 
-    return Contender(
-        name, run, case.count(flops.ROA_DENSE, work), case.count_input(1, work), "roann qr",
-        lambda x: torch.tensor(x.tolist()),
-    )  # fmt: skip
+    counts = case.count(flops.ROA_DENSE, work), case.count_input(1, work)
+    return Contender("JAX lax.scan", run, *counts, "roann qr", lambda x: torch.tensor(x.tolist()))

@@ -66,7 +66,7 @@ def measured(
     )
     rows = []
     for c in contenders:
-        samples, calls, difference = found[c.name]
+        samples, calls, difference, _ = found[c.name]
         if c.name == "limit":
             assert c.flops is not None
             samples = [peers.in_limit(s, c.flops) for s in samples]

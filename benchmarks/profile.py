@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from benchmarks.flops import Products
+from benchmarks import flops, peers
+from benchmarks.plan import PSMNIST, Plan
+from benchmarks.record import Row
+from benchmarks.timing import race
 from roann.kernels import native
 
 # Part of a step → the operators that belong to it, in the order of `Products`.
@@ -56,11 +60,25 @@ def parts(run: Callable[[], Any]) -> dict[str, float]:
     return found
 
 
-def products(of: Products) -> dict[str, int]:
-    """How many N × N products per step each part has.
-
-    Example:
-        >>> products(Products(2, 2, 1))["forward sweep"]
-        2
-    """
-    return dict(zip(PARTS, of, strict=True))
+def profiled(plan: Plan) -> list[Row]:
+    """Where the time of a training step goes, and how far each part is from the limit."""
+    made: list[Row] = []
+    for N in (178, 256, 512):
+        case = plan.sequences(replace(PSMNIST, N=N))
+        u, g, one = case.input(), case.cotangent(), case.count(flops.Products(1, 0, 0), "forward")
+        limit = peers.limit(one)
+        for filter, of in flops.FILTERS.items():
+            counts = dict(zip(PARTS, of, strict=True)) | {"limit": 1}
+            run = peers.recurrent(case.roa(filter), u, g, "train")
+            samples: dict[str, list[float]] = {}
+            for _ in range(1 + plan.rounds):  # the first is to warm up
+                run()
+                found = parts(run)
+                took = race([limit], 1, sample_seconds=plan.sample_seconds)["limit"].samples[0]
+                for name, seconds in (found | {"limit": peers.in_limit(took, one)}).items():
+                    samples.setdefault(name, []).append(seconds)
+            for name, times in samples.items():
+                row = Row(f"profile-{N}", filter, name, min(times[1:]), case.T, times[1:])
+                count = one * counts.get(name, 0) or None
+                made.append(replace(row, flops=count, sizes=case.sizes()))
+    return made

@@ -84,10 +84,8 @@ class Record:
 
     def find(self, case: str, work: str, contender: str) -> Row | None:
         """That row, or None if it was not measured."""
-        for row in self.rows:
-            if (row.case, row.work, row.contender) == (case, work, contender):
-                return row
-        return None
+        key = (case, work, contender)
+        return next((r for r in self.rows if (r.case, r.work, r.contender) == key), None)
 
     def add(self, rows: Sequence[Row]) -> None:
         """Take in what a pass measured; rounds of a contender that is there already are pooled.

@@ -3,40 +3,43 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
+from typing import Any
 
 from benchmarks import depth, memory, peers
 from benchmarks.plan import LONG, PSMNIST, Plan, measured
 from benchmarks.record import Row
 from benchmarks.timing import Contender
 
+# Sizes, and those of a quick run.
+POINTS = {
+    "T": ((196, 784, 3136, 6272), (4, 8, 16)),
+    "B": ((1, 10, 100, 400), (1, 2, 4)),
+    "N": ((64, 128, 256, 512), (8, 16, 24)),
+    "depth": ((1_000, 10_000, 50_000, 200_000), (8, 16, 32)),
+}
+
 
 def growth(plan: Plan) -> list[Row]:
     """Time per step as one size grows; the points of an axis take turns, too."""
-    base = plan.sequences(PSMNIST)
-    points = {
-        "T": (4, 8, 16) if plan.quick else (196, 784, 3136, 6272),
-        "B": (1, 2, 4) if plan.quick else (1, 10, 100, 400),
-        "N": (8, 16, 24) if plan.quick else (64, 128, 256, 512),
-    }
+    base, B = plan.sequences(PSMNIST), plan.few(100, 4)
     made: list[Row] = []
-    for axis, values in points.items():
+    for axis, points in POINTS.items():
         everyone = []
-        for n in values:
-            case = base.with_size(axis, n)
-            run = peers.call(case.roa(), case.input(), case.cotangent(), "train")
-            everyone.append(Contender(f"{axis} = {n}", run, steps=case.T))
-        sizes = {k: v for k, v in base.sizes().items() if k != axis}
-        first = everyone[0].name
-        made += measured(plan, f"growth-{axis}", "train", everyone, sizes, 1, first)
-    layers = (8, 16, 32) if plan.quick else (1_000, 10_000, 50_000, 200_000)
-    B = plan.few(100, 4)
-    everyone = [
-        Contender(f"depth = {n}", depth.whole(n, B, "train", "qr"), steps=n) for n in layers
-    ]
-    sizes = {"B": B, "N": 2}
-    return made + measured(
-        plan, "growth-depth", "train", everyone, sizes, 1, f"depth = {layers[0]}"
-    )
+        for n in points[plan.quick]:
+            if axis == "depth":
+                run, steps = depth.step(depth.net(n), B, "train"), n
+            else:
+                sizes: dict[str, Any] = {axis: n}
+                case = replace(base, **sizes)
+                run, steps = (
+                    peers.recurrent(case.roa(), case.input(), case.cotangent(), "train"),
+                    case.T,
+                )
+            everyone.append(Contender(f"{axis} = {n}", run, steps=steps))
+        all_sizes = {"B": B, "N": 2} if axis == "depth" else base.sizes()
+        sizes = {k: v for k, v in all_sizes.items() if k != axis}
+        made += measured(plan, f"growth-{axis}", "train", everyone, sizes, 1, everyone[0].name)
+    return made
 
 
 def lab(plan: Plan) -> list[Row]:
@@ -46,8 +49,7 @@ def lab(plan: Plan) -> list[Row]:
     except ImportError as error:
         plan.skipped["lab"] = f"{error.name} is not installed (roann[lab] brings it)"
         return []
-    case = plan.sequences(PSMNIST)
-    updates = plan.few(10, 2)
+    case, updates = plan.sequences(PSMNIST), plan.few(10, 2)
     with lab_loop.contenders(case, updates, images=plan.few(60_000, 8)) as everyone:
         sizes = case.sizes() | {"updates": updates}
         return measured(plan, "lab", "train", everyone, sizes, updates, lab_loop.BARE)
@@ -56,8 +58,8 @@ def lab(plan: Plan) -> list[Row]:
 def peak(plan: Plan) -> list[Row]:
     """Peak extra memory of a training step, by mode, each in a fresh process."""
     base = plan.sequences(PSMNIST)
-    made: list[Row] = []
     everyone = ("store", "reversible") if plan.quick else (*memory.MODES, "nn.RNN", "naive loop")
+    made: list[Row] = []
     for T in (base.T,) if plan.quick else (base.T, 10 * base.T):
         case = replace(base, T=T)
         for contender in everyone:
@@ -68,8 +70,7 @@ def peak(plan: Plan) -> list[Row]:
 
 def long(plan: Plan) -> list[Row]:
     """A million steps, and a million layers, in constant memory."""
-    case = replace(LONG, T=plan.few(LONG.T, 100))
-    layers = plan.few(1_000_000, 100)
+    case, layers = replace(LONG, T=plan.few(LONG.T, 100)), plan.few(1_000_000, 100)
     spec = memory.Spec("reversible", plan.threads, asdict(case))
     made = _fresh(plan, "long-time", "RoaRNN reversible", spec, case.sizes(), case.T)
     spec = memory.Spec("reversible", plan.threads, depth=layers)
@@ -84,9 +85,5 @@ def _fresh(
         plan.skipped["memory"] = "this system has no /proc/self/status"
         return []
     found = memory.measure(spec)
-    return [
-        Row(
-            case, "train", name, found.seconds, steps, [found.seconds],
-            extra_bytes=found.extra, sizes=sizes, notes=found.notes,
-        )
-    ]  # fmt: skip
+    row = Row(case, "train", name, found.seconds, steps, [found.seconds])
+    return [replace(row, extra_bytes=found.extra, sizes=sizes, notes=found.notes)]

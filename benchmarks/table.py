@@ -51,26 +51,23 @@ def sizes_text(sizes: dict[str, int]) -> str:
 
 def of_group(record: Record, rows: Sequence[Row]) -> Table:
     """The table of one case and work: only columns that say something."""
-    head = ["contender", "seconds"]
-    columns = [[row.contender for row in rows], [seconds_text(row.seconds) for row in rows]]
-    if any(len(row.samples) > 1 for row in rows):
-        head.append("median")
-        columns.append([_spread_text(row) for row in rows])
-    if any(row.steps > 1 for row in rows):
-        head.append("per step")
-        columns.append([seconds_text(row.per_step) for row in rows])
-    if any(record.of_limit(row) is not None for row in rows):
-        head.append("of the limit")
-        columns.append([ratio_text(record.of_limit(row)) for row in rows])
-    others = list(dict.fromkeys(row.versus for row in rows if row.versus is not None))
-    if others:
-        head.append(f"times faster than {others[0]}" if len(others) == 1 else "times faster")
-        columns.append([ratio_text(record.times_faster(row)) for row in rows])
-    if any(row.extra_bytes is not None for row in rows):
-        head.append("peak extra memory")
-        sizes = [row.extra_bytes for row in rows]
-        columns.append(["–" if size is None else bytes_text(size) for size in sizes])
-    return head, [list(cells) for cells in zip(*columns, strict=True)]
+    limits = [record.of_limit(row) for row in rows]
+    faster = [ratio_text(record.times_faster(row)) for row in rows]
+    extra = ["–" if row.extra_bytes is None else bytes_text(row.extra_bytes) for row in rows]
+    others = {row.versus: None for row in rows if row.versus is not None}
+    than = f" than {next(iter(others))}" if len(others) == 1 else ""
+    columns = [
+        ("contender", [row.contender for row in rows], True),
+        ("seconds", [seconds_text(row.seconds) for row in rows], True),
+        ("median", [_spread_text(row) for row in rows], any(len(r.samples) > 1 for r in rows)),
+        ("per step", [seconds_text(row.per_step) for row in rows], any(r.steps > 1 for r in rows)),
+        ("of the limit", list(map(ratio_text, limits)), limits.count(None) < len(rows)),
+        (f"times faster{than}", faster, bool(others)),
+        ("peak extra memory", extra, extra.count("–") < len(rows)),
+    ]
+    kept = [(head, cells) for head, cells, says_something in columns if says_something]
+    body = zip(*(cells for _, cells in kept), strict=True)
+    return [head for head, _ in kept], list(map(list, body))
 
 
 def _spread_text(row: Row) -> str:

@@ -6,6 +6,7 @@ import operator
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -64,20 +65,13 @@ def _of_limit(record: Record, target: Target) -> float | None:
     return None if row is None else record.of_limit(row)
 
 
-def _slower(record: Record, target: Target) -> float | None:
-    """Time per step over that of the other."""
-    rows = [record.find(target.case, target.work, name) for name in (target.ours, target.other)]
-    return None if None in rows else rows[0].per_step / rows[1].per_step  # type: ignore[union-attr]
-
-
-def _faster(record: Record, target: Target) -> float | None:
-    ratio = _slower(record, target)
-    return None if ratio is None else 1 / ratio
-
-
-def _percent_over(record: Record, target: Target) -> float | None:
-    ratio = _slower(record, target)
-    return None if ratio is None else 100 * (ratio - 1)
+def _per_step(name: str, record: Record, target: Target) -> float | None:
+    """Time per step, ours over the other's, or as much of it as the measure says."""
+    ours, other = (record.find(target.case, target.work, n) for n in (target.ours, target.other))
+    if ours is None or other is None:
+        return None
+    ratio = ours.per_step / other.per_step
+    return {"slower": ratio, "faster": 1 / ratio, "percent over": 100 * (ratio - 1)}[name]
 
 
 def _megabytes(record: Record, target: Target) -> float | None:
@@ -93,15 +87,9 @@ def _flatness(record: Record, target: Target) -> float | None:
 
 MEASURES: dict[str, Callable[[Record, Target], float | None]] = {
     "of limit": _of_limit,
-    "faster": _faster,
-    "slower": _slower,
-    "percent over": _percent_over,
+    **{name: partial(_per_step, name) for name in ("faster", "slower", "percent over")},
     "megabytes": _megabytes,
     "flatness": _flatness,
 }
-TARGETS = [
-    Target(**row)
-    for row in tomllib.loads(Path(__file__).with_name("targets.toml").read_text(encoding="utf-8"))[
-        "target"
-    ]
-]
+_ROWS = tomllib.loads(Path(__file__).with_name("targets.toml").read_text(encoding="utf-8"))
+TARGETS = [Target(**row) for row in _ROWS["target"]]

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+WORKS = ("forward", "train")
 SAMPLE_SECONDS = 0.05  # a sample is the mean of as many calls as take about this long
 LONG_SECONDS = 1.0  # a call that takes longer needs no call before it to be warm
 RACE_SECONDS = 6.0  # a race shorter than this may go on
@@ -47,12 +48,49 @@ class Contender:
     steps: int | None = None
 
 
+def call(
+    module: nn.Module,
+    inputs: Sequence[Any],
+    g: Tensor,
+    work: str,
+    read: Callable[[Any], Any] = lambda output: output,
+    weight: str = "weight",
+    **options: Any,
+) -> Callable[[], Any]:
+    """One call of a module: what is read of its output, or ∂ℓ/∂W of a training step.
+
+    Args:
+        module: whom to call.
+        inputs: its arguments.
+        g: ∂ℓ/∂ of what is read.
+        work: "forward" (no graph), "forward with graph", or "train".
+        read: the part of the output that the loss reads.
+        weight: a part of the name of W.
+        options: of the call.
+    """
+    parameters = list(module.parameters())
+    W = next(p for name, p in module.named_parameters() if weight in name)
+
+    def forward() -> Any:
+        with torch.set_grad_enabled(work != "forward"):
+            return read(module(*inputs, **options))
+
+    def train() -> Any:
+        for p in parameters:
+            p.grad = None
+        torch.autograd.backward(read(module(*inputs, **options)), g)
+        return W.grad
+
+    return train if work == "train" else forward
+
+
 class Timed(NamedTuple):
     """What a race found of one contender."""
 
     samples: list[float]
     calls: int
     difference: float | None
+    long: bool
 
 
 def race(
@@ -72,35 +110,32 @@ def race(
     sample; the results of that are compared where two contenders must agree. A sample begins with
     a call that does not count: caches and pools of memory are as the contender before left them.
     """
-    calls: dict[str, int] = {}
-    long: set[str] = set()
+    found: dict[str, Timed] = {}
     results: dict[str, Tensor] = {}
-    differences: dict[str, float | None] = {}
     twins = {c.twin for c in contenders}
     for c in contenders:
         result, took = _warm_up(c)
-        calls[c.name] = max(1, math.ceil(sample_seconds / max(took, 1e-7)))
-        if took > LONG_SECONDS:
-            long.add(c.name)
         if c.name in twins:
             results[c.name] = c.as_tensor(result).detach().clone()
-        differences[c.name] = None if c.twin is None else _difference(c, result, results[c.twin])
+        difference = None if c.twin is None else _difference(c, result, results[c.twin])
+        calls = max(1, math.ceil(sample_seconds / max(took, 1e-7)))
+        found[c.name] = Timed([], calls, difference, took > LONG_SECONDS)
         del result
-    samples: dict[str, list[float]] = {c.name: [] for c in contenders}
     start, r = time.perf_counter(), 0
     while r < rounds or (
         r < most_rounds
         and time.perf_counter() - start
-        < (RACE_SECONDS if all(map(settled, samples.values())) else UNSETTLED_SECONDS)
+        < (RACE_SECONDS if all(settled(t.samples) for t in found.values()) else UNSETTLED_SECONDS)
     ):
         first = r % len(contenders)
         for c in (*contenders[first:], *contenders[:first]):
-            if not samples[c.name] or sum(samples[c.name]) * calls[c.name] < budget:
-                if c.name not in long:
+            samples, calls, _, long = found[c.name]
+            if not samples or sum(samples) * calls < budget:
+                if not long:
                     c.run()
-                samples[c.name].append(_sample(c.run, calls[c.name]))
+                samples.append(sample(c.run, calls))
         r += 1
-    return {c.name: Timed(samples[c.name], calls[c.name], differences[c.name]) for c in contenders}
+    return found
 
 
 def settled(samples: Sequence[float]) -> bool:
@@ -120,11 +155,11 @@ def _warm_up(c: Contender) -> tuple[Any, float]:
     result = c.run()
     took = time.perf_counter() - start
     if took < LONG_SECONDS:  # the first call pays for loading and allocating: look again
-        took = _sample(c.run, 1)
+        took = sample(c.run, 1)
     return result, took
 
 
-def _sample(run: Callable[[], Any], calls: int) -> float:
+def sample(run: Callable[[], Any], calls: int) -> float:
     """Seconds of one call, as the mean of several, with the garbage collector off."""
     collecting = gc.isenabled()
     gc.disable()

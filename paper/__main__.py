@@ -10,18 +10,16 @@ import logging
 import signal
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
-from paper import ROOT, bounds, plan, run
-from paper.committed import BOUNDS, read_records
+from paper import ROOT, bounds, plan, report, run
+from paper.collect import BOUNDS, read_records
 from paper.pages import filled, markdown
-from paper.pictures import exhibits
 from paper.tables import SPECS, from_spec, tables
 from roann.lab.checkpoint import replace_file
 from roann.lab.config import ConfigError
 from roann.lab.progress import logging_to_stderr
-from roann.lab.report import ReportError, render
+from roann.lab.report import ReportError
 from roann.lab.run import InterruptedRun
 
 PAGES = ("paper/findings.md", "README.md")
@@ -52,13 +50,13 @@ def _parser() -> argparse.ArgumentParser:
     runs.add_argument("--dry-run", action="store_true", help="list the runs and stop")
     collect = verbs.add_parser("collect", help="thin every run directory (full) to its record")
     write = verbs.add_parser("tables", help="write the tables of the pages from the records")
-    report = verbs.add_parser("report", help="draw all records in one HTML page")
-    report.add_argument("--out", type=Path, default=Path("report.html"), help="the page")
-    for verb, scale in ((runs, "quick"), (report, "full")):
+    draw = verbs.add_parser("report", help="draw all records in one HTML page")
+    draw.add_argument("--out", type=Path, default=Path("report.html"), help="the page")
+    for verb, scale in ((runs, "quick"), (draw, "full")):
         verb.add_argument("--scale", choices=("quick", "full"), default=scale, help="quick: one "
                           "seed, shorter, the paper's figures; full: plan.toml (default: "
                           "%(default)s)")  # fmt: skip
-    performs = {runs: _run, collect: _collect, write: _tables, report: _report}
+    performs = {runs: _run, collect: _collect, write: _tables, draw: _report}
     for verb, perform in performs.items():
         verb.set_defaults(perform=perform)
     return parser
@@ -103,17 +101,7 @@ def _tables(args: argparse.Namespace) -> int:
 
 
 def _report(args: argparse.Namespace) -> int:
-    records = read_records(_results(args.scale))
-    runs = []
-    for figure, settings in plan.FIGURES.items():  # figures on one task stay apart
-        for r in (r for arm in records[figure].values() for r in arm.runs):
-            runs.append(
-                replace(r, config={**r.config, "task": {**r.task, "in": settings["title"]}})
-            )
-    replace_file(
-        args.out,
-        render(runs, title="The paper's experiments", extra=exhibits(records["bounds"])).encode(),
-    )
+    replace_file(args.out, report.page(read_records(_results(args.scale))).encode())
     return 0
 
 

@@ -3,27 +3,59 @@
 Do the singular values of the input–output Jacobian lie in the finite-L interval, from ten maps to a
 hundred thousand, and where do those of plain networks lie? And how far does W move the eigenvalues
 of a step off the circle, for each filter?
+
+Note [What a filter does to W]
+------------------------------
+With slope one, a step has the Jacobian J = (1−α) O + α W. O is normal: O v_i = λ_i v_i with
+orthonormal v_i. If the λ_i are apart by much more than α‖W‖, first-order perturbation gives
+
+    eig_i(J) = (1−α) λ_i + α v_i* W v_i + O(α²),
+
+so W acts through N numbers v_i* W v_i, each N(0, 1) in size for W of independent N(0, 1) entries.
+With O = I every λ_i is 1, any basis is an eigenbasis, and eig(J) = (1−α) + α eig(W) exactly: W
+acts through its eigenvalues, of size √N, and through its norm, 2√N.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import time
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from paper.perturbation import FILTERS, first_order, one_step
-from paper.spectra import NETWORKS, spectrum, worst_case
-from roann import HypothesisWarning
+import torch
+from torch import Tensor
+
+from paper.plan import PLAN
+from roann import PAPER, HypothesisWarning, RoaFNN, RoaRNN, diagnostics
+from roann.filters import make
 from roann.info import source
 from roann.lab import records
 from roann.lab.run import set_up
 
 LENGTHS = (10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000, 100_000)
 SIZES = (8, 16, 32, 64, 128, 256)
+FILTERS = ("qr", "haar", "permutation", "cycle", "identity")
+SMALL = 1e-5  # the α of first-order effects, far below the distance of eigenvalues
+FACTORISATIONS = 4_000  # of products of roa Jacobians, which are well conditioned
+
+
+class Network(NamedTuple):
+    """A network of `plan.toml` whose spectrum is measured at every length."""
+
+    label: str
+    setting: str
+    width: int
+    init: str
+    rho: float | None = None
+    filter: str = "qr"
+
+
+NETWORKS = [Network(**row) for row in PLAN["networks"]]
 
 
 def main(quick: bool, path: Path) -> None:
@@ -62,3 +94,104 @@ def _cells(quick: bool) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
             for seed in range(1 if quick or L > 10_000 else 3):
                 name = f"{net.label}-{net.setting}-{L}-s{seed}".lower().replace(" ", "-")
                 yield name, partial(spectrum, net, L, seed)
+
+
+def _rnn(filter: str, N: int, seed: int, own: int, **options: Any) -> tuple[RoaRNN, Any]:
+    """A roaRNN, and its generator for what is drawn next.
+
+    O has a stream of its own: whatever it draws, W of a seed is the same for every filter.
+    """
+    rng, stream = torch.Generator().manual_seed(seed), torch.Generator().manual_seed(own)
+    O = make(filter, N, generator=stream, dtype=torch.float64)
+    settings = PAPER | {"filter": O} | options
+    rnn = RoaRNN(hidden_size=N, generator=rng, dtype=torch.float64, **settings)
+    return rnn, {"generator": rng, "dtype": torch.float64}
+
+
+def one_step(filter: str, N: int = 64, alpha: float = 0.05) -> dict[str, Any]:
+    """The eigenvalues of one step of a roaRNN with this filter and the same W, at a state."""
+    rnn, drawn = _rnn(filter, N, 0, 1, input_size=2, alpha=alpha)
+    J = diagnostics.step_jacobian(rnn, torch.randn(N, **drawn), torch.rand(2, **drawn))
+    found = [_rounded(pair, 4) for pair in torch.view_as_real(diagnostics.eigenvalues(J))]
+    return {"kind": "eigenvalues", "filter": filter, "alpha": alpha, "width": N, "values": found}
+
+
+def first_order(filter: str, N: int, seed: int) -> dict[str, Any]:
+    """How far W moves eigenvalues off the circle, and what first-order perturbation says of it.
+
+    See Note [What a filter does to W]. ``moved``: the largest | |λ(J)| − (1−α) | / α. ``diagonal``:
+    the largest |Re λ̄_i v_i* W v_i|, what it should be where the λ_i are apart.
+    """
+    options = {"input_size": 1, "alpha": SMALL, "nonlinearity": "identity"}
+    rnn, _ = _rnn(filter, N, seed, 100 + seed, **options)
+    zero = torch.zeros(N, dtype=torch.float64)
+    values = diagnostics.eigenvalues(diagnostics.step_jacobian(rnn, zero, zero[:1]))
+    W = rnn.get_parameter("weight_hh_l0").detach()
+    lam, V = torch.linalg.eig(rnn.get_submodule("filter_l0").to_dense())  # type: ignore[operator]
+    # The eigenvectors of a normal matrix are orthogonal, but LAPACK's of equal eigenvalues are not.
+    V = torch.linalg.qr(V).Q
+    diagonal = (lam.conj() * (V.mH @ W.to(V.dtype) @ V).diagonal()).real
+    moved = float((values.abs() - (1 - SMALL)).abs().max() / SMALL)
+    found = {"kind": "first-order", "filter": filter, "width": N, "seed": seed, "moved": moved}
+    norm = float(diagnostics.spectral_norm(W))
+    return found | {"diagonal": float(diagonal.abs().max()), "norm_W": norm}
+
+
+def spectrum(net: Network, L: int, seed: int) -> dict[str, Any]:
+    """The singular values of ∂x_L/∂x_0 and the intervals of the theorems, all as logarithms."""
+    model, inputs = built(net, L, seed)
+    # Products of plain Jacobians lose their small singular values within a few factors.
+    sigma = _sigma(model, inputs, 1 if net.rho is None else math.ceil(L / FACTORISATIONS))
+    over = "depth" if "FNN" in net.label else "time"
+    found: dict[str, Any] = {"kind": "spectrum", "network": net.label, "over": over}
+    found |= {"setting": net.setting, "width": net.width, "rho": net.rho, "maps": L, "seed": seed}
+    found |= {"sigma": _rounded(sigma)}
+    bounds = diagnostics.bounds_of(model, None if over == "depth" else L)
+    if net.rho is None or bounds is None:
+        return found
+    # All widths are equal, so the theorem bounds every singular value from below.
+    slack, least, most = 1e-9 * L, float(sigma.min()), float(sigma.max())
+    for name, ends in (("finite", bounds.finite), ("paper", bounds.asymptotic)):
+        low, high = ends.log_lower, ends.log_upper
+        inside = low - slack <= least and most <= high + slack
+        found |= {name: {"lower": low, "upper": high, "inside": inside}}
+    norm = {"norm_W": bounds.sigma}
+    return found | norm | {"hypothesis": bounds.hypothesis, "vacuous": bounds.vacuous}
+
+
+def built(net: Network, L: int, seed: int) -> tuple[RoaFNN | RoaRNN, Tensor]:
+    """A network of L maps with weights of its own, and inputs to follow it along."""
+    options: dict[str, Any] = {"alpha": 1.0 if net.rho is None else net.rho / L, "init": net.init}
+    if "RNN" in net.label:
+        rnn, drawn = _rnn(net.filter, net.width, seed, 100 + seed, input_size=2, **options)
+        return rnn, torch.rand(L, 2, **drawn)
+    drawn = {"generator": torch.Generator().manual_seed(seed), "dtype": torch.float64}
+    settings = PAPER | {"filter": net.filter} | options
+    fnn = RoaFNN([net.width] * (L + 1), **settings, **drawn)
+    return fnn, torch.randn(net.width, **drawn)
+
+
+def worst_case(L: int) -> dict[str, Any]:
+    """The network that meets the lower end: φ = id, W = −σ O. The paper's end holds in the limit.
+
+    All singular values are (1 − α(1+σ))^L, the finite interval's lower end, for every L.
+    """
+    rnn, _ = _rnn("qr", 4, 0, 0, input_size=1, nonlinearity="identity", alpha=2.0 / L)
+    O: Tensor = rnn.get_submodule("filter_l0").to_dense()  # type: ignore[operator]
+    with torch.no_grad():
+        rnn.get_parameter("weight_hh_l0").copy_(-O)
+    sigma = _sigma(rnn, torch.zeros(L, 1, dtype=torch.float64), math.ceil(L / FACTORISATIONS))
+    bounds = diagnostics.bounds_of(rnn, L)
+    assert bounds is not None  # ours
+    ends = {"finite": bounds.finite.log_lower, "paper": bounds.asymptotic.log_lower}
+    return {"kind": "worst-case", "maps": L, "sigma": _rounded(sigma, 10), **ends}
+
+
+def _sigma(model: RoaFNN | RoaRNN, inputs: Tensor, every: int) -> Tensor:
+    """ln σ, largest first."""
+    jacobians = diagnostics.trajectory(model, inputs).jacobians()
+    return diagnostics.log_singular_values(jacobians, every)
+
+
+def _rounded(values: Tensor, digits: int = 6) -> list[float]:
+    return [float(f"{value:.{digits}g}") for value in values.tolist()]

@@ -10,26 +10,25 @@ from paper import measure as m
 from roann.lab.report import Collapse, Outcome
 
 
-def collapse(o: Outcome, fall: Collapse) -> dict[str, str]:
+def _collapse(o: Outcome, fall: Collapse) -> dict[str, str]:
     """When a run collapsed, how it ended, and what the last probe before it measured."""
-    values, score = dict(o.curve()), o.goal.score
-    probe = [p for p in m.probes(o) if p["step"] <= fall.held][-1]
-    bound = probe["bound"]
-    later = [value for step, value in values.items() if step > fall.gone]
+    values = {step: m.shown(o.goal.score, value) for step, value in o.curve()}
+    later = [value for step, value in o.curve() if step > fall.gone]
+    probe = [p for p in m.lines(o, "probe") if p["step"] <= fall.held][-1]
+    ends = (m.number(probe["bound"][end]) for end in ("lower", "upper"))
     return {
-        "last good evaluation": f"{m.shown(score, values[fall.held])} at {fall.held:,}",
-        "gone by step": f"{fall.gone:,}"
-        + (" (diverged)" if fall.diverged else f" ({m.shown(score, values[fall.gone])})"),
-        "best after": m.shown(score, o.goal.best(later)),
-        "end": m.shown(score, o.last),
+        "last good evaluation": f"{values[fall.held]} at {fall.held:,}",
+        "gone by step": f"{fall.gone:,} ({'diverged' if fall.diverged else values[fall.gone]})",
+        "best after": m.shown(o.goal.score, o.goal.best(later)),
+        "end": m.shown(o.goal.score, o.last),
         "last probe": f"{probe['step']:,}",
         "‖W‖ there": m.number(probe["norm_W"]),
         "ln σ there": m.sigma(probe),
-        "interval there": f"{m.number(bound['lower'])} … {m.number(bound['upper'])}",
+        "interval there": " … ".join(ends),
     }
 
 
-def spike(o: Outcome, fall: Collapse) -> dict[str, str] | None:
+def _spike(o: Outcome, fall: Collapse) -> dict[str, str] | None:
     """What grew in the steps before a collapse, where the weights of these were kept."""
     frames = _frames(o, fall)
     if not frames:
@@ -54,17 +53,16 @@ def spike(o: Outcome, fall: Collapse) -> dict[str, str] | None:
 
 def _frames(o: Outcome, fall: Collapse) -> list[dict[str, Any]]:
     """The first unbroken row of steps that the black box kept and that reaches into a collapse."""
-    row: list[dict[str, Any]] = []
-    for line in (line for line in o.run.records if line["kind"] == "leap"):
-        if row and line["step"] != row[-1]["step"] + 1:
-            if fall.held < row[-1]["step"]:
-                break
-            row = []
-        row.append(line)
-    return row if row and row[0]["step"] <= fall.gone and fall.held < row[-1]["step"] else []
+    rows: list[list[dict[str, Any]]] = []
+    for line in m.lines(o, "leap"):
+        if not rows or line["step"] != rows[-1][-1]["step"] + 1:
+            rows.append([])
+        rows[-1].append(line)
+    row = next((row for row in rows if fall.held < row[-1]["step"]), [])
+    return row if row and row[0]["step"] <= fall.gone else []
 
 
 COLLAPSE: dict[str, Callable[[Outcome, Collapse], dict[str, str] | None]] = {
-    "collapses": collapse,
-    "spikes": spike,
+    "collapses": _collapse,
+    "spikes": _spike,
 }

@@ -1,4 +1,4 @@
-"""Run directories to committed records: one small JSONL file per run.
+"""Committed records, one small JSONL file per run: written from run directories, and read again.
 
 The first line of a record says what was run, where and how it ended; the others are the lines of
 its `metrics.jsonl`, thinned to what tables and figures show.
@@ -9,32 +9,43 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from paper.committed import read_record
+from paper.plan import FIGURES, entries
 from roann.info import source
 from roann.lab import records
 from roann.lab.checkpoint import replace_file
-from roann.lab.report import load_run
+from roann.lab.config import read_text
+from roann.lab.report import Arm, Goal, Outcome, ReportError, Run, load_run
 
+Records = Mapping[str, Any]
+"""Figure → arm → its runs; under "bounds" the lines of that study."""
+ELSEWHERE = "elsewhere"
+"""Records of runs of the same names on another processor."""
+BOUNDS = "bounds/bounds.jsonl"
 SOURCE, ENDS = "source.json", "ends.jsonl"
 LINES = 20  # of the training loss that are kept
 POINTS = 100  # of the gradient along time that are kept
 _TRAIN = ("kind", "step", "seconds", "loss", "grad_norm")
-_ARRAYS = ("surface", "gradient_at", "gradient_by_step")
+_ALONG = ("gradient_at", "gradient_by_step")
 _log = logging.getLogger("roann.paper")
 
 
 def note_source(folder: Path) -> None:
     """Write beside a run which commits it was made with."""
-    path, now = folder / SOURCE, source().get("commit")
-    noted = json.loads(path.read_bytes()).get("commit") if path.exists() else None
+    noted, now = _noted(folder).get("commit"), source().get("commit")
     commits = noted.split(", then ") if noted else []
     if now is not None and now not in commits[-1:]:
         text = json.dumps({"commit": ", then ".join([*commits, now])})
-        replace_file(path, (text + "\n").encode())
+        replace_file(folder / SOURCE, (text + "\n").encode())
+
+
+def _noted(folder: Path) -> dict[str, str]:
+    path = folder / SOURCE
+    return dict(json.loads(path.read_bytes())) if path.exists() else {}
 
 
 def collect(folder: Path, out: Path, most: int = LINES) -> Path | None:
@@ -51,11 +62,9 @@ def collect(folder: Path, out: Path, most: int = LINES) -> Path | None:
         if other.result or other.steps > run.steps:
             _log.warning("%s is kept: it has more steps than %s.", target, folder)
             return target
-    path = folder / SOURCE
-    noted = json.loads(path.read_bytes()) if path.exists() else {}
     ends = records.read(folder / ENDS) if (folder / ENDS).exists() else []
     head = {"kind": "run", "name": run.name, "seed": run.seed, "config": run.text}
-    head |= {"env": dict(run.env) | noted, "result": dict(run.result)}
+    head |= {"env": dict(run.env) | _noted(folder), "result": dict(run.result)}
     lines = [head, *thinned(run.records + ends, run.seed == 0, most)]
     data = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines).encode()
     out.mkdir(parents=True, exist_ok=True)
@@ -87,13 +96,12 @@ def thinned(
 
 
 def _thin_probe(line: Mapping[str, Any], first_seed: bool, last: bool) -> dict[str, Any]:
-    dropped = {"eigenvalues", *(() if first_seed and last else _ARRAYS)}
+    dropped = {"eigenvalues"} if first_seed and last else {"eigenvalues", "surface", *_ALONG}
     made = {key: value for key, value in line.items() if key not in dropped}
-    for key in {"gradient_at", "gradient_by_step"} & made.keys():
-        n = len(made[key])
-        if n > POINTS:  # evenly, with the first and the last
-            places = (round(k * (n - 1) / (POINTS - 1)) for k in range(POINTS))
-            made[key] = [_digits(made[key][place], 4) for place in places]
+    for key in (key for key in _ALONG if len(made.get(key, ())) > POINTS):
+        last_place = len(made[key]) - 1
+        places = (round(k * last_place / (POINTS - 1)) for k in range(POINTS))
+        made[key] = [_digits(made[key][place], 4) for place in places]
     if "sigma" in made:
         sigma = [_digits(value, 4) for value in made.pop("sigma")]
         made |= {"sigma": sigma} if first_seed else {"sigma_max": sigma[0], "sigma_min": sigma[-1]}
@@ -102,3 +110,40 @@ def _thin_probe(line: Mapping[str, Any], first_seed: bool, last: bool) -> dict[s
 
 def _digits(value: Any, digits: int = 7) -> Any:
     return float(f"{value:.{digits}g}") if isinstance(value, float) else value
+
+
+def read_record(path: Path) -> Run:
+    """A record as the run it is of."""
+    try:
+        head, *lines = records.read(path)
+        if head.get("kind") != "run":
+            raise ValueError("the first line is not that of a run")
+        tables = read_text(head["config"])
+        return Run(str(head["name"]), tables, head["config"], lines, head["env"], head["result"])
+    except (ValueError, KeyError) as error:
+        raise ReportError(f"{path}: not the record of a run ({error}).") from None
+
+
+def arms_of(runs: Iterable[Run]) -> dict[str, Arm]:
+    """Arms by name, which is a run's name without its seed."""
+    groups: dict[str, list[Outcome]] = {}
+    for run in sorted(runs, key=lambda run: run.seed):
+        group = groups.setdefault(re.sub(r"-s\d+$", "", run.name), [])
+        group.append(Outcome(run, Goal.of([run])))
+    return {name: Arm(name, tuple(group)) for name, group in groups.items()}
+
+
+def read_records(folder: Path) -> Records:
+    """All records, in the order of the plan."""
+    found: dict[str, Any] = {}
+    for figure in (*FIGURES, ELSEWHERE):
+        planned = [entry.name for entry in entries(figure)] if figure in FIGURES else []
+
+        def place(arm: Arm, planned: list[str] = planned) -> tuple[int, float]:
+            fits = [name for name in planned if f"{arm.label}-".startswith(f"{name}-")]
+            return planned.index(max(fits, key=len)) if fits else 0, arm.model.get("rho") or 0
+
+        arms = arms_of(map(read_record, sorted((folder / figure).glob("*.jsonl"))))
+        found[figure] = {arm.label: arm for arm in sorted(arms.values(), key=place)}
+    study = folder / BOUNDS
+    return found | {"bounds": records.read(study) if study.is_file() else []}

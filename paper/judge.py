@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from paper import ROOT
-from paper.committed import Records
-from paper.compare import Claim, Count
+from paper.collect import Records
 from paper.plan import FIGURES, entries
-from paper.rules import RULES
+from paper.rules import RULES, Claim, Count
 
 CLAIMS: dict[str, Any] = tomllib.loads((ROOT / "paper/claims.toml").read_text(encoding="utf-8"))
 
@@ -38,33 +37,24 @@ def word(count: Count, need: str = "all") -> str:
 
 def judge(claim: Claim, records: Records) -> Verdict:
     """One claim."""
-    arms = []
-    for figure, _, name in (place.partition("/") for place in claim["runs"]):
-        arms.append(records.get(figure, {}).get(name) if name else records.get(figure))
+    places = [place.partition("/")[::2] for place in claim["runs"]]
+    arms = [records.get(f, {}).get(name) if name else records.get(f) for f, name in places]
     if not all(arms):
         return Verdict(claim["place"], claim["says"], "", "not run")
     count, need = RULES[claim["rule"]](claim, arms), claim.get("need", "all")
     found = word(count, need)
-    if (
-        need == "all"
-        and found in ("reproduced", "partly reproduced")
-        and _shorter(claim["runs"][0])
-    ):
+    if need == "all" and found.endswith("reproduced") and count.good and _shorter(*places[0]):
         found += " (fewer steps than the paper)"
     return Verdict(claim["place"], claim["says"], count.here, found)
 
 
-def _shorter(place: str) -> bool:
+def _shorter(figure: str, name: str) -> bool:
     """Whether the plan trains these runs for less than the paper says it does."""
-    figure, _, name = place.partition("/")
-    planned = (
-        [entry for entry in entries(figure) if entry.name == name] if figure in FIGURES else []
-    )
+    planned = [e for e in entries(figure) if e.name == name] if figure in FIGURES else []
     return any(e.change.get("train.length", 1e9) < (e.paper_length or 0) for e in planned)
 
 
 def verdicts(records: Records, headlines: bool = False) -> Iterator[Verdict]:
     """Every claim, or those that the README shows."""
-    for claim in CLAIMS["claim"]:
-        if claim.get("headline") or not headlines:
-            yield judge(claim, records)
+    chosen = (claim for claim in CLAIMS["claim"] if claim.get("headline") or not headlines)
+    return (judge(claim, records) for claim in chosen)

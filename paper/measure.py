@@ -1,11 +1,9 @@
-"""What a record says beyond its scores, and how numbers are written."""
+"""What the record of a run says beyond its scores, and how numbers are written."""
 
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Mapping
-from itertools import pairwise
 from typing import Any
 
 from roann.lab.report import Outcome, duration
@@ -34,10 +32,14 @@ def first(outcome: Outcome, score: str, limit: float, in_a_row: int = 1) -> int 
 
 def evaluated(outcome: Outcome, **at: float | None) -> Mapping[str, Any]:
     """The evaluation of the set shown at a `step` or after an `epoch`; empty if there is none."""
-    known = (
-        line for line in outcome.run.records if line.get("set") == outcome.goal.set is not None
-    )
-    return next((line for line in known if at.items() <= line.items()), {})
+    shown = outcome.goal.set
+    lines = (line for line in outcome.run.records if line.get("set") == shown is not None)
+    return next((line for line in lines if at.items() <= line.items()), {})
+
+
+def lines(outcome: Outcome, *kinds: str) -> list[dict[str, Any]]:
+    """The lines of a run's record of some kinds, by step."""
+    return [line for line in outcome.run.records if line["kind"] in kinds]
 
 
 def trained(outcome: Outcome) -> int:
@@ -47,36 +49,8 @@ def trained(outcome: Outcome) -> int:
     return max((int(line.get("epoch") or 0) for line in outcome.run.records), default=0)
 
 
-def training_seconds(outcome: Outcome) -> float:
-    """Wall time until the last update that was recorded: without a probe at the end."""
-    times = [line["seconds"] for line in outcome.run.records if line["kind"] == "train"]
-    return float(times[-1]) if times else outcome.run.seconds
-
-
-def step_seconds(outcome: Outcome) -> float | None:
-    """Time of an update: the median over the stretches of the records without evaluations."""
-    lines = [line for line in outcome.run.records if line["kind"] in ("train", "eval")]
-    times = {0: 0.0} | {line["step"]: line["seconds"] for line in lines}
-    # The time of an evaluation's record is that of its beginning.
-    measured = {line["step"] for line in lines if line["kind"] == "eval"}
-    spans = [(a, b) for a, b in pairwise(sorted(times)) if a not in measured]
-    return statistics.median((times[b] - times[a]) / (b - a) for a, b in spans) if spans else None
-
-
-def probes(outcome: Outcome) -> list[dict[str, Any]]:
-    """Its probes, by step."""
-    return [line for line in outcome.run.records if line["kind"] == "probe"]
-
-
-def norm_W(outcome: Outcome, since: int = 0, until: float = math.inf) -> float | None:
-    """The largest ‖W‖ that a probe saw from one step to another."""
-    found = [probe for probe in probes(outcome) if isinstance(probe.get("norm_W"), float)]
-    return max((p["norm_W"] for p in found if since <= p["step"] <= until), default=None)
-
-
-def sigma(line: Mapping[str, Any] | None) -> str:
+def sigma(line: Mapping[str, Any]) -> str:
     """The smallest and largest ln σ of a probe. JSON has no −∞, and says null."""
-    line = line or {}
     found = [line["sigma_min"], line["sigma_max"]] if "sigma_max" in line else line.get("sigma")
     values = [-math.inf if value is None else float(value) for value in found or ()]
     return f"{number(min(values))} … {number(max(values))}" if values else "–"
@@ -86,9 +60,7 @@ def number(value: float | None, digits: int = 3) -> str:
     """A number for reading, with a few digits."""
     if value is None:
         return "–"
-    if not math.isfinite(value):
-        return "−∞" if value < 0 else "∞"
-    return f"{value:.{digits}g}".replace("-", "−")
+    return f"{value:.{digits}g}".replace("inf", "∞").replace("-", "−")
 
 
 def shown(score: str, value: float | None) -> str:

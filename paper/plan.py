@@ -13,7 +13,6 @@ from paper import ROOT
 from roann.lab.config import ConfigError, Experiment, parse, read_tables
 from roann.lab.sweep import axes
 
-Scale = Literal["quick", "full"]
 PLAN: dict[str, Any] = tomllib.loads((ROOT / "paper/plan.toml").read_text(encoding="utf-8"))
 FIGURES: dict[str, dict[str, Any]] = PLAN["figure"]
 SEEDS = 5
@@ -39,7 +38,7 @@ def entries(figure: str) -> Iterator[Entry]:
         variants |= {f"lr-{rate:g}": {"train.lr": rate} for rate in row.get("rates", ())}
         variants |= PLAN["kinds"] if row.get("kinds") else {}
         for name, change in PLAN["systems"].get(row.get("systems"), {}).items():
-            variants[name] = {"model": None, "model.name": name, "train.optimizer": "adam"} | change
+            variants[name] = {"model": {"name": name}, "train.optimizer": "adam"} | change
         for variant, change in (variants or {"": {}}).items():
             name = "-".join(filter(None, [row.get("name", row["file"]), variant]))
             changes = FIGURES[figure].get("change", {}) | row.get("change", {}) | change
@@ -48,45 +47,44 @@ def entries(figure: str) -> Iterator[Entry]:
 
 
 def experiments(
-    figure: str, scale: Scale, folder: Path = ROOT / "experiments", only: Sequence[str] = ()
+    figure: str,
+    scale: Literal["quick", "full"],
+    folder: Path = ROOT / "experiments",
+    only: Sequence[str] = (),
 ) -> dict[str, Experiment]:
     """The runs of a figure by name, checked; with `only`, those whose names contain a pattern."""
     found: dict[str, Experiment] = {}
     seen: set[str] = set()  # entries that differ in length alone may be one when shortened
-    for entry in entries(figure):
-        for name, experiment in _runs(entry, scale, folder):
-            wanted = not only or any(fnmatch.fnmatchcase(name, f"*{word}*") for word in only)
-            if wanted and experiment.digest() not in seen:
-                found[name] = experiment
-            seen.add(experiment.digest())
+    for name, experiment in (run for e in entries(figure) for run in _runs(e, scale, folder)):
+        wanted = not only or any(fnmatch.fnmatchcase(name, f"*{word}*") for word in only)
+        if wanted and experiment.digest() not in seen:
+            found[name] = experiment
+        seen.add(experiment.digest())
     return found
 
 
-def _runs(entry: Entry, scale: Scale, folder: Path) -> Iterator[tuple[str, Experiment]]:
+def _runs(entry: Entry, scale: str, folder: Path) -> Iterator[tuple[str, Experiment]]:
     path = folder / f"{entry.file}.toml"
     if not path.is_file():
         raise ConfigError(f"{path} is missing; pass the folder of experiment files.")
     tables = read_tables(path)
-    seeds = min(entry.seeds, 1) if scale == "quick" else entry.seeds
-    grid = axes(tables.pop("sweep", {}), (), ()) | {"train.seed": list(range(seeds))}
+    grid = axes(tables.pop("sweep", {}), (), ())
+    grid.pop("train.seed", None)  # the plan says how many
     quick = PLAN["quick"].get(entry.file, {}) if scale == "quick" else {}
     for values in itertools.product(*grid.values()):
         choice = dict(zip(grid, values, strict=True))
-        name = entry.name
-        for key, value in choice.items():
-            word = key.partition(".")[2]
-            shown = f"{value:.4g}" if isinstance(value, float) else str(value)
-            name += f"-s{value}" if word == "seed" else f"-{word}-{shown}"
-        yield name, parse(_changed(tables, {**entry.change, **quick, **choice}))
+        shown = (f"{v:.4g}" if isinstance(v, float) else v for v in values)
+        words = (f"{key.partition('.')[2]}-{v}" for key, v in zip(grid, shown, strict=True))
+        name = "-".join([entry.name, *words])
+        for seed in range(min(entry.seeds, 1) if scale == "quick" else entry.seeds):
+            changes = {**entry.change, **quick, **choice, "train.seed": seed}
+            yield f"{name}-s{seed}", parse(_changed(tables, changes))
 
 
 def _changed(tables: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Tables with fields set differently, each `table.field`; a table alone is emptied."""
+    """Tables with fields set differently, each `table.field`, or with another table in place."""
     made = {name: dict(table) for name, table in tables.items()}
     for key, value in changes.items():
         table, dot, name = key.partition(".")
-        if dot:
-            made[table][name] = value
-        else:
-            made[table] = {}
+        made[table] = made[table] | {name: value} if dot else value
     return made

@@ -1,14 +1,26 @@
-"""How claims are judged: one table of rules, each from a claim and its arms to a count."""
+"""How claims are judged: one table of rules, each from a claim and its arms to a `Count`."""
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
-from paper.compare import Claim, Count, beats, beats_in_pairs, keeps_pace
-from paper.measure import best, evaluated, first, meets, shown
+from paper.measure import best, evaluated, first, meets, number, shown
 from roann.lab.report import Arm, Outcome
+
+Claim = Mapping[str, Any]
+"""A row of `claims.toml`."""
+
+
+class Count(NamedTuple):
+    """What a rule found: cases in which a claim holds, cases still open, all, and a few words."""
+
+    good: int
+    open: int
+    total: int
+    here: str
 
 
 def _each(arms: Sequence[Arm]) -> list[Outcome]:
@@ -48,14 +60,13 @@ def _open(claim: Claim, outcome: Outcome) -> bool:
 
 def reaches(claim: Claim, arms: Sequence[Arm]) -> Count:
     """Each seed's score gets to the threshold, in time, and stays if the claim says so."""
-    every = _each(arms)
-    steps = [_step(claim, o) for o in every]
-    good = [step for step in steps if step is not None]
-    waiting = sum(s is None and _open(claim, o) for s, o in zip(steps, every, strict=True))
-    here = f"{len(good)} of {len(every)} seed{'s' * (len(every) > 1)}"
+    steps = [(o, _step(claim, o)) for o in _each(arms)]
+    good = [step for _, step in steps if step is not None]
+    waiting = sum(step is None and _open(claim, o) for o, step in steps)
+    here = f"{len(good)} of {len(steps)} seed{'s' * (len(steps) > 1)}"
     if good and ("by" in claim or "kept" in claim):
         here += f", earliest at step {min(good):,}"
-    return Count(len(good), waiting, len(every), f"{here}; best {_best(claim, arms)}")
+    return Count(len(good), waiting, len(steps), f"{here}; best {_best(claim, arms)}")
 
 
 def fails(claim: Claim, arms: Sequence[Arm]) -> Count:
@@ -80,6 +91,51 @@ def ends(claim: Claim, arms: Sequence[Arm]) -> Count:
     return Count(len(hits), waiting, len(every), f"{len(hits)} of {len(every)} seeds")
 
 
+def beats(claim: Claim, arms: Sequence[Arm]) -> Count:
+    """The first arm's best is better than each other's: by medians, or in `pairs` of a seed."""
+    score = claim["metric"]
+    if claim.get("pairs"):
+        wins, total = pairs(arms[0], arms[1])
+        medians = " and ".join(shown(score, arm.median("best")) for arm in arms)
+        return _settled(arms, Count(wins, 0, total, f"{wins} of {total} pairs; medians {medians}"))
+    mid = {a.model["name"]: statistics.median(best(o, score) for o in a.outcomes) for a in arms}
+    ours, *others = mid.values()
+    here = ", ".join(f"{name} {shown(score, value)}" for name, value in mid.items())
+    wins = sum(_better(score, ours, other) for other in others)
+    return _settled(arms, Count(wins, 0, len(others), f"medians of best: {here}"))
+
+
+def keeps_pace(claim: Claim, arms: Sequence[Arm]) -> Count:
+    """Each further arm needs no more epochs to the threshold than the first (medians)."""
+
+    def epochs(o: Outcome) -> float:
+        step = first(o, claim["metric"], claim["threshold"])
+        return float(evaluated(o, step=step).get("epoch", "inf"))
+
+    medians = [statistics.median(map(epochs, arm.outcomes)) for arm in arms]
+    good = sum(median <= medians[0] for median in medians[1:])
+    here = "epochs, medians: " + "; ".join(map(number, medians))
+    return _settled(arms, Count(good, 0, len(arms) - 1, here))
+
+
+def _settled(arms: Sequence[Arm], count: Count) -> Count:
+    """A comparison is open as long as a run is."""
+    waiting = any(o.run.status == "unfinished" for o in _each(arms))
+    return count._replace(good=0, open=count.total) if waiting else count
+
+
+def _better(score: str, ours: float, other: float) -> bool:
+    return ours != other and meets(score, ours, other)
+
+
+def pairs(ours: Arm, other: Arm) -> tuple[int, int]:
+    """In how many pairs of one seed the first arm is better at its best, and how many pairs."""
+    score = ours.goal.score
+    mine, theirs = ({o.run.seed: best(o, score) for o in arm.outcomes} for arm in (ours, other))
+    both = mine.keys() & theirs.keys()
+    return sum(_better(score, mine[seed], theirs[seed]) for seed in both), len(both)
+
+
 def inside(claim: Claim, studies: Sequence[Sequence[Mapping[str, Any]]]) -> Count:
     """Each measured spectrum lies in the finite interval, each worst case above the paper's end."""
     lines = list(chain.from_iterable(studies))
@@ -91,12 +147,6 @@ def inside(claim: Claim, studies: Sequence[Sequence[Mapping[str, Any]]]) -> Coun
 
 
 RULES: dict[str, Callable[[Claim, Sequence[Any]], Count]] = {
-    "reaches": reaches,
-    "fails": fails,
-    "within": within,
-    "beats": beats,
-    "beats in pairs": beats_in_pairs,
-    "keeps pace": keeps_pace,
-    "ends": ends,
-    "inside": inside,
+    rule.__name__.replace("_", " "): rule
+    for rule in (reaches, fails, within, beats, keeps_pace, ends, inside)
 }

@@ -88,23 +88,27 @@ def keep(folder: Path, results: Path) -> None:
         return
     if any(e.keep and folder.name.startswith(f"{e.name}-") for e in entries(figure)):
         try:
-            _copy(folder, kept)
+            _keep_newest(folder, kept)
         except FileNotFoundError:  # the run has replaced this checkpoint by a newer one
-            _copy(folder, kept)
+            _keep_newest(folder, kept)
 
 
-def _copy(folder: Path, kept: Path) -> None:
-    newest = checkpoint.committed(folder / run.CHECKPOINTS)[:1]
-    if not newest or checkpoint.step_of(newest[0]) < _step(kept):
-        return
-    new = kept.with_name(f"{kept.name}.new")
+def _keep_newest(folder: Path, kept: Path) -> None:
+    if _step(folder) >= max(_step(kept), 0):
+        newest = checkpoint.committed(folder / run.CHECKPOINTS)[0]
+        names = (run.CONFIG, run.ENVIRONMENT, run.METRICS, SOURCE)
+        files = {name: folder / name for name in names if (folder / name).exists()}
+        _copy({f"{run.CHECKPOINTS}/{newest.name}": newest} | files, kept)
+
+
+def _copy(parts: dict[str, Path], folder: Path) -> None:
+    """A directory of copies by name: whole, or not there."""
+    new = folder.with_name(f"{folder.name}.new")
     shutil.rmtree(new, ignore_errors=True)
-    shutil.copytree(newest[0], new / run.CHECKPOINTS / newest[0].name)
-    for name in (run.CONFIG, run.ENVIRONMENT, run.METRICS, SOURCE):
-        if (folder / name).exists():
-            shutil.copyfile(folder / name, new / name)
-    shutil.rmtree(kept, ignore_errors=True)
-    new.rename(kept)
+    for name, path in parts.items():
+        (shutil.copytree if path.is_dir() else shutil.copyfile)(path, new / name)
+    shutil.rmtree(folder, ignore_errors=True)
+    new.rename(folder)
 
 
 def restore(folder: Path, experiment: Experiment, results: Path) -> None:
@@ -115,11 +119,7 @@ def restore(folder: Path, experiment: Experiment, results: Path) -> None:
     if not run.is_of(kept, experiment):
         _log.warning("%s is of another config; the run starts from the beginning.", kept)
         return
-    shutil.rmtree(folder, ignore_errors=True)
-    new = folder.with_name(f"{folder.name}.new")
-    shutil.rmtree(new, ignore_errors=True)
-    shutil.copytree(kept, new)
-    new.rename(folder)
+    _copy({"": kept}, folder)
 
 
 def _step(folder: Path) -> int:

@@ -5,19 +5,19 @@ from __future__ import annotations
 import fnmatch
 import math
 import re
+import statistics
 import tomllib
 from collections.abc import Iterator
 from typing import Any
 
 from paper import ROOT
 from paper.collapses import COLLAPSE
+from paper.collect import ELSEWHERE, Records
 from paper.columns import ARM, SEED, VERSUS
-from paper.committed import Records
 from paper.judge import CLAIMS, verdicts
-from paper.measure import shown, trained, wall, whole
+from paper.measure import number, shown, sigma, trained, wall, whole
 from paper.pages import Table
 from paper.plan import FIGURES, SEEDS, entries
-from paper.theorems import first_order, spectra, worst_cases
 from roann.lab.report import Arm
 from roann.lab.tasks.mnist import LINEAR_SOFTMAX
 
@@ -28,37 +28,33 @@ def from_spec(records: Records, spec: dict[str, Any]) -> Table:
     """A table of `tables.toml`: rows are arms, seeds, or the collapses of seeds."""
     rows: list[list[str]] = []
     columns, arms, kind = spec["columns"], _arms(records, spec), spec.get("rows", "arms")
+    pattern, to = spec.get("versus", ("$", ""))
     for name, arm in arms.items():
         if kind == "arms":
-            other = (
-                arms.get(re.sub(spec["versus"][0], spec["versus"][1], name))
-                if "versus" in spec
-                else None
-            )
-            cells = [_cell(column, arm, other) for column in columns]
-            rows.append([f"`{name}`", *cells])
-        for o in arm.outcomes if kind != "arms" else ():
-            found: list[Any] = [{column: SEED[column](o) for column in columns if column in SEED}]
-            found = found if kind == "seeds" else [COLLAPSE[kind](o, fall) for fall in o.collapses]
+            other = arms.get(re.sub(pattern, to, name), arm)
+            rows.append([f"`{name}`", *(_cell(column, arm, other) for column in columns)])
+            continue
+        for o in arm.outcomes:
+            found: list[Any] = [{c: SEED[c](o) for c in columns}] if kind == "seeds" else []
+            found = found or [COLLAPSE[kind](o, fall) for fall in o.collapses]
             seed = f"`{name}` seed {o.run.seed}"
             rows += [[seed, *(cells[column] for column in columns)] for cells in found if cells]
     return ["run", *columns], rows
 
 
-def _cell(column: str, arm: Arm, other: Arm | None) -> str:
+def _cell(column: str, arm: Arm, other: Arm) -> str:
     if column in ARM:
         return ARM[column](arm)
-    return "–" if other in (None, arm) else VERSUS[column](arm, other)
+    return "–" if other is arm else VERSUS[column](arm, other)
 
 
 def _arms(records: Records, spec: dict[str, Any]) -> dict[str, Arm]:
     """The arms of a table by the name of their row."""
     found: dict[str, Arm] = {}
-    for pattern in spec["arms"]:
-        figure, _, names = pattern.partition("/")
-        note = ", elsewhere" if figure == "elsewhere" else ""
-        arms = {n: arm for n, arm in records[figure].items() if fnmatch.fnmatchcase(n, names)}
-        found |= {name + note: arm for name, arm in arms.items() if name + note not in found}
+    for figure, _, pattern in (place.partition("/") for place in spec["arms"]):
+        note = ", elsewhere" if figure == ELSEWHERE else ""
+        names = fnmatch.filter(records[figure], pattern)
+        found |= {name + note: records[figure][name] for name in names}
     if not spec.get("sort"):
         return found
     sign = -1 if next(iter(found.values())).goal.better == "higher" else 1
@@ -81,15 +77,15 @@ def departures(records: Records) -> Table:
 
 def cost(records: Records) -> Table:
     """Runs and core time of every figure."""
-    seconds = {"bounds": sum(line.get("seconds", 0.0) for line in records["bounds"])}
-    counts = {"bounds": 0}
-    for figure in (figure for figure in records if figure != "bounds"):
-        runs = [run for arm in records[figure].values() for run in arm.runs]
-        counts[figure] = len(runs)
-        seconds[figure] = sum(r.seconds * float(r.config["train"]["threads"]) for r in runs)
-    rows = [[f"`{f}`", whole(counts[f]), wall(seconds[f])] for f in records]
-    total = ["all", whole(sum(counts.values())), wall(sum(seconds.values()))]
-    return ("results", "runs", "core time"), [*rows, total]
+    times: dict[str, list[float]] = {}
+    for figure, arms in ((f, arms) for f, arms in records.items() if f != "bounds"):
+        runs = [run for arm in arms.values() for run in arm.runs]
+        times[figure] = [run.seconds * float(run.config["train"]["threads"]) for run in runs]
+    rows = [(f"`{figure}`", len(t), sum(t)) for figure, t in times.items()]
+    rows.append(("`bounds`", 0, sum(line.get("seconds", 0.0) for line in records["bounds"])))
+    rows.append(("all", sum(row[1] for row in rows), sum(row[2] for row in rows)))
+    cells = ([name, whole(count), wall(seconds)] for name, count, seconds in rows)
+    return ("results", "runs", "core time"), cells
 
 
 def published(records: Records) -> Table:
@@ -102,6 +98,53 @@ def published(records: Records) -> Table:
         rows.append((arm.best, f"roaRNN, N = {N}", ARM["parameters"](arm), by))
     cells = ([name, weights, shown("accuracy", b), by] for b, name, weights, by in sorted(rows))
     return ("system", "weights", "best test accuracy", "source"), cells
+
+
+def spectra(records: Records) -> Table:
+    """Spectra beside the intervals of the theorems; plain networks beside the roa network's."""
+    lines = [line for line in records["bounds"] if line["kind"] == "spectrum"]
+    roa = {(line["over"], line["maps"], line["seed"]): line["finite"] for line in lines
+           if line["setting"] == "paper" and line["network"].startswith("roa")}  # fmt: skip
+    groups: dict[str, list[Any]] = {}
+    for line in lines:
+        ends = roa[line["over"], line["maps"], line["seed"]]
+        low, *held = (-math.inf if v is None else v for v in (ends["lower"], *line["sigma"]))
+        plain = {"finite": {"inside": low <= min(held) and max(held) <= ends["upper"]}}
+        groups.setdefault(f"{line['network']}, {line['setting']}", []).append(plain | line)
+    rows = []
+    for name, mine in groups.items():
+        counts = [[line["finite"]["inside"] for line in mine]]
+        counts.append([line.get("paper", {}).get("inside") for line in mine])
+        counts.append([line.get("vacuous") for line in mine])
+        cells = ("–" if None in c else f"{sum(c)} of {len(c)}" for c in counts)
+        rows.append([name, *cells, sigma(mine[0]), sigma(mine[-1])])
+    head = ("network, W", "in the finite interval", "in the paper's interval", "vacuous",
+            "ln σ, L = 10", "ln σ, L = 100,000")  # fmt: skip
+    return head, rows
+
+
+def worst_cases(records: Records) -> Table:
+    """The network on the finite lower end, and below the paper's, at every L."""
+    lines = [line for line in records["bounds"] if line["kind"] == "worst-case"]
+    ends = ((line["maps"], line["sigma"][-1], line["finite"], line["paper"]) for line in lines)
+    rows = ([whole(L), *(number(value, 6) for value in values)] for L, *values in ends)
+    return ("L", "ln σ", "finite lower end", "the paper's lower end"), rows
+
+
+def first_order(records: Records) -> Table:
+    """How far W moves an eigenvalue off the circle, at the largest N, and its growth N^p."""
+    groups: dict[str, dict[int, list[Any]]] = {}
+    for line in (line for line in records["bounds"] if line["kind"] == "first-order"):
+        groups.setdefault(line["filter"], {}).setdefault(line["width"], []).append(line)
+    rows = []
+    for name, widths in groups.items():
+        keys = ("moved", "diagonal", "norm_W")
+        last = [statistics.median(line[key] for line in widths[max(widths)]) for key in keys]
+        moved = [statistics.median(line["moved"] for line in group) for group in widths.values()]
+        logs = [math.log(N) for N in widths], [math.log(value) for value in moved]
+        slope = statistics.linear_regression(*logs).slope
+        rows.append([name, *map(number, last), number(slope)])
+    return ("O", "measured", "by the diagonal", "‖W‖", "exponent p"), rows
 
 
 def tables(records: Records) -> Iterator[tuple[str, Table]]:

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from made_records import made_record
 
-from benchmarks import main, memory, record
+from benchmarks import memory, record
+from benchmarks.__main__ import main
 from benchmarks.cases import CASES
 from benchmarks.peers import Sequences
 
@@ -19,7 +20,9 @@ QUICK = ["--quick", "--threads", "1"]
 
 
 def bench(*args, before="", **options):
-    code = f"import sys; {before}\nfrom benchmarks import main; sys.exit(main(sys.argv[1:]))"
+    code = (
+        f"import sys; {before}\nfrom benchmarks.__main__ import main; sys.exit(main(sys.argv[1:]))"
+    )
     return subprocess.run(
         [sys.executable, "-c", code, *map(str, args)],
         env=os.environ | {"OMP_NUM_THREADS": "1"}, cwd=ROOT, capture_output=True, text=True,

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from made_records import made_record
 
-from benchmarks import document, figure, flops, record, table
-from benchmarks.command import stem
+from benchmarks import document, flops, record, table
+from benchmarks.__main__ import stem
 from benchmarks.record import Row
 from benchmarks.targets import MEASURES, TARGETS, Target
 from paper.pages import filled, problems
@@ -237,7 +237,7 @@ def test_the_committed_page_is_that_of_the_committed_record():
 
 
 def test_the_figure_compares_with_every_peer():
-    assert figure.ratios(made_record()) == [
+    assert document.ratios(made_record()) == [
         ("psmnist-178: nn.RNN", 2.0, 3.0),
         ("psmnist-178: nn.LSTM", 2.0, 8.0),
     ]
@@ -245,10 +245,10 @@ def test_the_figure_compares_with_every_peer():
 
 def test_the_figure_is_drawn_or_the_reason_said(tmp_path):
     path = tmp_path / "bench.svg"
-    assert figure.draw(made_record(), path) is None
+    assert document.draw(made_record(), path) is None
     assert path.read_bytes().lstrip().startswith(b"<?xml")
     empty = dataclasses.replace(made_record(), rows=[])
-    assert figure.draw(empty, path) == "none of the cases measured has peers to draw"
+    assert document.draw(empty, path) == "none of the cases measured has peers to draw"
 
 
 def test_the_file_is_named_after_the_machine():

@@ -1,6 +1,6 @@
 """Runs of known outcome, invented: what rules and tables are tested with."""
 
-from paper.committed import arms_of
+from paper.collect import arms_of
 from roann.lab.report import Run
 
 GOALS = {

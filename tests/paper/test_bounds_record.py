@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from paper import bounds, perturbation, pictures, spectra, theorems
+from paper import bounds, report, tables
 from roann import RoaRNN
 from roann.diagnostics import spectral_norm
 from roann.lab import records
@@ -14,9 +14,9 @@ from roann.lab import records
 pytestmark = pytest.mark.filterwarnings("ignore::roann.HypothesisWarning")
 
 
-@pytest.mark.parametrize("net", spectra.NETWORKS, ids=lambda net: f"{net.label}-{net.setting}")
+@pytest.mark.parametrize("net", bounds.NETWORKS, ids=lambda net: f"{net.label}-{net.setting}")
 def test_spectra_lie_in_the_finite_interval(net):
-    found = spectra.spectrum(net, 60, 0)
+    found = bounds.spectrum(net, 60, 0)
     assert len(found["sigma"]) == net.width
     if net.rho is None:
         assert "finite" not in found
@@ -28,7 +28,7 @@ def test_spectra_lie_in_the_finite_interval(net):
 
 def test_a_small_W_makes_the_interval_say_something_and_the_papers_does_not():
     tight, paper = (
-        spectra.spectrum(net, 300, 0) for net in spectra.NETWORKS if net.label == "roaRNN"
+        bounds.spectrum(net, 300, 0) for net in bounds.NETWORKS if net.label == "roaRNN"
     )
     assert not tight["vacuous"]
     assert paper["vacuous"]
@@ -36,15 +36,15 @@ def test_a_small_W_makes_the_interval_say_something_and_the_papers_does_not():
 
 def test_filters_of_one_seed_share_W():
     nets = [
-        net for net in spectra.NETWORKS if "RNN" in net.label and net.rho and net.setting == "tight"
+        net for net in bounds.NETWORKS if "RNN" in net.label and net.rho and net.setting == "tight"
     ]
-    roa, eye = (spectra.built(net, 5, 3)[0].get_parameter("weight_hh_l0") for net in nets)
+    roa, eye = (bounds.built(net, 5, 3)[0].get_parameter("weight_hh_l0") for net in nets)
     assert torch.equal(roa, eye)
 
 
 @pytest.mark.parametrize("L", [10, 100, 1000])
 def test_the_worst_case_meets_the_finite_end_and_passes_the_papers(L):
-    found = spectra.worst_case(L)
+    found = bounds.worst_case(L)
     exact = L * math.log(1 - 2.0 / L * 2)
     assert found["sigma"] == pytest.approx([exact] * 4, rel=1e-8)
     assert found["finite"] == pytest.approx(exact, rel=1e-12)
@@ -53,13 +53,13 @@ def test_the_worst_case_meets_the_finite_end_and_passes_the_papers(L):
 
 @pytest.mark.parametrize("filter", ["qr", "haar", "cycle"])
 def test_spread_eigenvalues_move_by_the_diagonal_of_W(filter):
-    found = perturbation.first_order(filter, 24, 0)
+    found = bounds.first_order(filter, 24, 0)
     # The next order is α‖W‖² over the distance of eigenvalues, far below this.
     assert found["moved"] == pytest.approx(found["diagonal"], rel=0.02)
 
 
 def test_the_identity_moves_by_the_eigenvalues_of_W():
-    found = perturbation.first_order("identity", 24, 0)
+    found = bounds.first_order("identity", 24, 0)
     generator = torch.Generator().manual_seed(0)
     rnn = RoaRNN(1, 24, alpha=0.5, generator=generator, dtype=torch.float64)
     W = rnn.get_parameter("weight_hh_l0").detach()
@@ -99,16 +99,16 @@ def test_the_study_goes_on_where_it_was_stopped(tmp_path, small):
 def test_the_tables_of_the_study(tmp_path, small):
     bounds.main(True, tmp_path / "bounds.jsonl")
     found = {"bounds": records.read(tmp_path / "bounds.jsonl")}
-    _, measured = theorems.spectra(found)
+    _, measured = tables.spectra(found)
     rows = {row[0]: row for row in measured}
-    assert len(rows) == len(spectra.NETWORKS)
+    assert len(rows) == len(bounds.NETWORKS)
     assert rows["roaRNN, tight"][1:4] == ["2 of 2", "2 of 2", "0 of 2"]
     assert rows["plain RNN, paper"][2:4] == ["–", "–"]
-    _, worst = theorems.worst_cases(found)
+    _, worst = tables.worst_cases(found)
     assert [row[:2] for row in worst] == [["10", "−5.10826"], ["20", "−4.46287"]]
-    _, moved = theorems.first_order(found)
-    assert [row[0] for row in moved] == list(perturbation.FILTERS)
+    _, moved = tables.first_order(found)
+    assert [row[0] for row in moved] == list(bounds.FILTERS)
     assert float(moved[0][1]) == pytest.approx(float(moved[0][2]), rel=0.01)
-    titles = [exhibit.title for exhibit in pictures.exhibits(found["bounds"])]
+    titles = [exhibit.title for exhibit in report.exhibits(found["bounds"])]
     assert len(titles) == len(set(titles)) == 5
-    assert pictures.exhibits([]) == []
+    assert report.exhibits([]) == []

@@ -6,8 +6,7 @@ import sys
 import pytest
 from tiny_runs import ran
 
-from paper.collect import LINES, collect, note_source, thinned
-from paper.committed import read_record
+from paper.collect import LINES, collect, note_source, read_record, thinned
 from roann.lab import records
 from roann.lab.report import ReportError, load_run
 

@@ -4,9 +4,8 @@ import pytest
 from invented_runs import arm, run
 
 from paper import judge, plan
-from paper.compare import Count
 from paper.judge import CLAIMS
-from paper.rules import RULES
+from paper.rules import RULES, Count
 
 MOON = {"metric": "mse", "threshold": 0.05}
 RECALL = {"metric": "recall_accuracy", "threshold": 0.99}
@@ -83,10 +82,10 @@ def test_beats_by_medians_of_the_best():
 
 def test_beats_seed_by_seed():
     roa, eye = copying([0.9], [0.5]), copying([0.3], [0.6], [0.1], name="eye")
-    claim = {"metric": "recall_accuracy"}
-    assert RULES["beats in pairs"](claim, [roa, eye])[:3] == (1, 0, 2)
+    claim = {"metric": "recall_accuracy", "pairs": True}
+    assert RULES["beats"](claim, [roa, eye])[:3] == (1, 0, 2)
     waiting = copying([0.3], status="unfinished", name="eye")
-    assert RULES["beats in pairs"](claim, [roa, waiting])[:3] == (0, 1, 1)
+    assert RULES["beats"](claim, [roa, waiting])[:3] == (0, 1, 1)
 
 
 def test_keeps_pace_with_the_first():

@@ -6,7 +6,7 @@ import pytest
 from invented_runs import arm, run
 
 from benchmarks import document, record
-from paper import ROOT, committed, plan, tables
+from paper import ROOT, collect, plan, tables
 from paper.pages import filled, markdown, problems
 from roann.lab.config import parse, read_text
 
@@ -16,7 +16,7 @@ SMALL = {"t": (("run", "best", "seeds"), [["`a-400`", "97.34 %", "4 of 5"]])}
 
 @pytest.fixture(scope="module")
 def made():
-    found = tables.tables(committed.read_records(ROOT / "results"))
+    found = tables.tables(collect.read_records(ROOT / "results"))
     return {name: (head, [list(row) for row in rows]) for name, (head, rows) in found}
 
 

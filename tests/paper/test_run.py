@@ -14,7 +14,7 @@ from tiny_runs import until
 
 from paper import ROOT, plan, run
 from paper.__main__ import main
-from paper.committed import read_record
+from paper.collect import read_record
 from roann.lab import checkpoint
 from roann.lab.config import to_toml
 from roann.lab.models import build_model

@@ -15,7 +15,7 @@ from roann.diagnostics.extremes import extreme_log_singular_values
 from roann.diagnostics.jacobian import trajectory
 from roann.diagnostics.spectrum import log_singular_values
 from roann.diagnostics.systems import feed_forward, recurrence, roa
-from roann.theorem import LOST, Bounds, number
+from roann.theorem import LOST, Bounds, Interval, number
 
 FAINT = math.log(1e3)  # a gradient that so changes its length is not lost, but hardly the same
 ALL = 512  # the largest state for which all singular values are computed unless asked otherwise
@@ -120,20 +120,23 @@ class Certificate:
         return f" With each layer's own ‖W‖ the {sharp.count} largest lie in {sharp}."
 
     def _measured(self) -> str:
-        size = f"[{number(self.log_smallest)}, {number(self.log_largest)}]"
+        size = number(self.log_largest)
         if self.log_largest > LOST:
-            return f"Measured {size}: gradients explode."
-        if self.log_largest < -LOST:
-            return f"Measured {size}: gradients vanish."
-        if self.log_largest < -FAINT:
-            kept = number(self.log_largest)
-            return f"Measured {size}: gradients shrink, at best to {kept} of their length."
-        if self.log_largest > FAINT:
-            grown = number(self.log_largest)
-            return f"Measured {size}: gradients grow, at worst to {grown} times their length."
-        if self.log_smallest < -LOST:
-            return f"Measured {size}: gradients survive, but not in every direction."
-        return f"Measured {size}: gradients survive in every direction."
+            words = "gradients explode."
+        elif self.log_largest < -LOST:
+            words = "gradients vanish."
+        elif self.log_largest < -FAINT:
+            words = f"gradients shrink, at best to {size} of their length."
+        elif self.log_largest > FAINT:
+            words = f"gradients grow, at worst to {size} times their length."
+        elif self.log_smallest < -LOST:
+            words = "gradients survive, but not in every direction."
+        else:
+            words = "gradients survive in every direction."
+        return f"Measured {self._range()}: {words}"
+
+    def _range(self) -> str:
+        return str(Interval(self.log_smallest, self.log_largest))
 
     def __str__(self) -> str:
         part = f", recurrence {self.layer} of {self.layers}" if self.layers > 1 else ""
@@ -153,9 +156,7 @@ class Certificate:
         kind = f"all {logs.shape[-1]}" if self.complete else "extremes only"
         runs = math.prod(logs.shape[:-1])
         kind += f", {runs} runs" if runs > 1 else ""
-        rows.append(
-            ("measured", f"[{number(self.log_smallest)}, {number(self.log_largest)}]  ({kind})")
-        )
+        rows.append(("measured", f"{self._range()}  ({kind})"))
         if self.complete:
             rows.append(("median", number(float(logs.median()))))
         width = max(len(name) for name, _ in rows)

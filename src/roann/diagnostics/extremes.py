@@ -22,7 +22,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -116,18 +115,6 @@ def smallest_log_singular_value(path: Trajectory, steps: int = 10) -> Tensor:
     return torch.tensor(found, dtype=torch.float64).reshape(lead)
 
 
-class _Products(Protocol):
-    """A linear map by its two products."""
-
-    def matvec(self, v: Tensor) -> Tensor:
-        """A v."""
-        ...
-
-    def matvec_transpose(self, w: Tensor) -> Tensor:
-        """Aᵀ w."""
-        ...
-
-
 def _smallest(path: Trajectory, row: tuple[int, ...], steps: int) -> float:
     """ln σ_min of one row of the batch."""
     first = path.states[0][row]
@@ -146,7 +133,7 @@ def _smallest(path: Trajectory, row: tuple[int, ...], steps: int) -> float:
 
 
 def _extremes_of_chain(
-    chain: Sequence[_Products], first: Tensor, last: Tensor, steps: int
+    chain: Sequence[Jacobian | _Undone], first: Tensor, last: Tensor, steps: int
 ) -> tuple[tuple[float, float], tuple[float, float]]:
     """(log largest, log smallest) of a product of factors, and their relative residuals."""
     wide = len(first) > len(last)  # then the transpose has no null space of its own
@@ -167,7 +154,9 @@ def _extremes_of_chain(
     return (logs[0], logs[1]), residuals
 
 
-def _pushed(chain: Sequence[_Products], v: Tensor, transpose: bool) -> tuple[Tensor, float]:
+def _pushed(
+    chain: Sequence[Jacobian | _Undone], v: Tensor, transpose: bool
+) -> tuple[Tensor, float]:
     """The direction and the log length of the product (or its transpose) applied to v."""
     log = 0.0
     for J in reversed(chain) if transpose else chain:

@@ -1,19 +1,36 @@
-"""Figures of the bounds study for the report, from its record alone."""
+"""All records in one HTML page, with figures of the bounds study."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from paper.collect import Records
+from paper.plan import FIGURES
 from roann.lab.figures import Cloud, eigenvalues, singular_values
-from roann.lab.report import Exhibit
+from roann.lab.report import Exhibit, render
 
 _WORDS = {
     "tight": "W is small and ρ = 1, so that the theorem's interval (shaded) is narrow.",
     "paper": "The paper's initialisation and ρ: the interval (outlined) is too wide to be useful, "
     "and the measured spectrum is narrow. Those of plain networks leave it as L grows.",
 }
+_STEP = (
+    "One step with the same W and every filter. A random orthogonal O spreads the "
+    "eigenvalues over the circle of radius 1 − α; the identity puts all in one place."
+)
+
+
+def page(records: Records) -> str:
+    """The page; figures of the paper on one task stay apart."""
+    runs = []
+    for figure, settings in FIGURES.items():
+        for run in (run for arm in records[figure].values() for run in arm.runs):
+            task = {**run.task, "in": settings["title"]}
+            runs.append(replace(run, config={**run.config, "task": task}))
+    return render(runs, title="The paper's experiments", extra=exhibits(records["bounds"]))
 
 
 def exhibits(study: Sequence[Mapping[str, Any]]) -> list[Exhibit]:
@@ -32,10 +49,8 @@ def exhibits(study: Sequence[Mapping[str, Any]]) -> list[Exhibit]:
     if steps:
         values = {name: line["values"] for name, line in steps.items()}
         circle = {name: 1 - line["alpha"] for name, line in steps.items()}
-        words = "One step with the same W and every filter. A random orthogonal O spreads the "
-        words += "eigenvalues over the circle of radius 1 − α; the identity puts all in one place."
         figure = eigenvalues(values, radii=circle)
-        made.append(Exhibit("Eigenvalues of one step", words, figure, wide=True))
+        made.append(Exhibit("Eigenvalues of one step", _STEP, figure, wide=True))
     return made
 
 
