@@ -9,39 +9,32 @@ from typing import Unpack
 import torch
 from torch import Tensor, nn
 
-from roann.lab import limits
-from roann.lab.models.base import Preset, Row
-from roann.lab.models.recurrence import DrivenSystem, Factory, Transition, builder, parameter
+from roann.lab.limits import NonNegative, Settings, Width
+from roann.lab.models.base import Preset, training
+from roann.lab.models.recurrence import DrivenSystem, Factory, Transition, parameter, row
 from roann.lab.models.skew import skew, skew_size
 
 
 @dataclass(frozen=True)
-class AntisymmetricRnnConfig:
+class AntisymmetricRnnConfig(Settings):
     """Settings of the AntisymmetricRNN.
 
     Attributes:
-        hidden_size: N.
-        epsilon: ε, the step of the Euler scheme.
-        gamma: γ, the diffusion that keeps Euler stable.
-        gated: whether z = σ(…) multiplies the increment.
-        sigma_w: σ_w of the first W, with entries N(0, σ_w²/N).
+        hidden_size: number of hidden units, N.
+        epsilon: ε, the step size of the Euler scheme.
+        gamma: γ, the damping that keeps the Euler scheme stable.
+        gated: whether a learned gate multiplies each update.
+        sigma_w: scale of the initial recurrent weights, drawn from N(0, sigma_w² / N).
     """
 
-    hidden_size: int = 128
-    epsilon: float = 0.01
-    gamma: float = 0.01
+    hidden_size: Width = 128
+    epsilon: NonNegative = 0.01
+    gamma: NonNegative = 0.01
     gated: bool = False
-    sigma_w: float = 1.0
-
-    def __post_init__(self) -> None:
-        limits.whole("hidden_size", self.hidden_size, 1, limits.WIDTH)
-        limits.real("epsilon", self.epsilon, 0, 1e6)
-        limits.real("gamma", self.gamma, 0, 1e6)
-        limits.flag("gated", self.gated)
-        limits.real("sigma_w", self.sigma_w, 0, 1e6)
+    sigma_w: NonNegative = 1.0
 
 
-class AntisymmetricRnn(DrivenSystem):
+class AntisymmetricRnn(DrivenSystem[AntisymmetricRnnConfig]):
     r"""AntisymmetricRNN, `Chang et al. 2019 <https://arxiv.org/abs/1902.09689>`_.
 
         M = W − Wᵀ − γI
@@ -58,11 +51,6 @@ class AntisymmetricRnn(DrivenSystem):
 
     Start: W ~ N(0, σ_w²/N), that is W − Wᵀ with twice this variance; V ~ N(0, 1/I), b = 0.
 
-    Args:
-        input_size: I.
-        config: see `AntisymmetricRnnConfig`.
-        generator: the source of the first values.
-
     Example:
         >>> system = AntisymmetricRnn(1, AntisymmetricRnnConfig(8), dtype=torch.float64)
         >>> real = torch.linalg.eigvals(system.recurrent_matrix()).real
@@ -70,25 +58,15 @@ class AntisymmetricRnn(DrivenSystem):
         True
     """
 
-    def __init__(
-        self,
-        input_size: int,
-        config: AntisymmetricRnnConfig,
-        generator: torch.Generator | None = None,
-        **factory: Unpack[Factory],
-    ) -> None:
-        N = config.hidden_size
-        super().__init__(input_size, N)
-        self.config = config
+    def _build(self, **factory: Unpack[Factory]) -> None:
+        self.state_size = self.output_size = N = self.config.hidden_size
         self.A = parameter(skew_size(N), **factory)
         # With a gate, its rows follow: [V; V_z] and [b; b_z].
-        rows = 2 * N if config.gated else N
-        self.V = parameter(rows, input_size, **factory)
+        rows = 2 * N if self.config.gated else N
+        self.V = parameter(rows, self.input_size, **factory)
         self.b = parameter(rows, **factory)
-        self.reset_parameters(generator)
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw the first values."""
         std = self.config.sigma_w * math.sqrt(2 / self.state_size)
         nn.init.normal_(self.A, 0, std, generator=generator)
         nn.init.normal_(self.V, 0, self.input_size**-0.5, generator=generator)
@@ -98,10 +76,6 @@ class AntisymmetricRnn(DrivenSystem):
         """M = W − Wᵀ − γI."""
         eye = torch.eye(self.state_size, dtype=self.A.dtype, device=self.A.device)
         return skew(self.A, self.state_size) - self.config.gamma * eye
-
-    def drive(self, u: Tensor) -> Tensor:
-        """V u + b, with a gate [V u + b; V_z u + b_z]."""
-        return u @ self.V.mT + self.b
 
     def transition(self) -> Transition:
         """h, d ↦ the next h."""
@@ -117,25 +91,17 @@ class AntisymmetricRnn(DrivenSystem):
         return gated if self.config.gated else plain
 
 
-ROW = Row(
-    "sequence",
-    AntisymmetricRnnConfig,
-    builder(AntisymmetricRnn),
-    AntisymmetricRnnConfig(5, gated=True),
-    {
-        # The paper searched SGD and Adagrad, lr from 0.1 to 1, ε and γ from 0.001 to 1.
-        "psmnist": Preset(
-            "psmnist",
-            AntisymmetricRnnConfig(128, 0.01, 0.01),
-            9_674,
-            {"optimizer": "adagrad", "lr": 0.1, "batch_size": 128},
-        ),
-        # github.com/KurochkinAlexey/AntisymmetricRNN
-        "psmnist-gated": Preset(
-            "psmnist",
-            AntisymmetricRnnConfig(128, 0.01, 0.01, gated=True),
-            9_930,
-            {"optimizer": "adagrad", "lr": 0.1, "batch_size": 128, "epochs": 46},
-        ),
-    },
-)
+PRESETS = {
+    # The paper searched SGD and Adagrad, lr from 0.1 to 1, ε and γ from 0.001 to 1.
+    "psmnist": Preset(
+        "psmnist", AntisymmetricRnnConfig(128), 9_674, training("adagrad", 0.1, batch_size=128)
+    ),
+    # github.com/KurochkinAlexey/AntisymmetricRNN
+    "psmnist-gated": Preset(
+        "psmnist",
+        AntisymmetricRnnConfig(128, gated=True),
+        9_930,
+        training("adagrad", 0.1, batch_size=128, epochs=46),
+    ),
+}
+ROW = row(AntisymmetricRnn, AntisymmetricRnnConfig(5, gated=True), PRESETS)

@@ -176,6 +176,11 @@ class Preset:
     settings: Mapping[str, str | float] = field(default_factory=dict)
 
 
+def training(optimizer: str, lr: float, **more: float) -> dict[str, str | float]:
+    """`Preset.settings` of a published training."""
+    return {"optimizer": optimizer, "lr": lr, **more}
+
+
 @dataclass(frozen=True)
 class Row:
     """One system in the table of names.

@@ -4,41 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Unpack
+from typing import Annotated, Unpack
 
 import torch
 from torch import Tensor, nn
 
 from roann.kernels.activations import ACTIVATIONS
-from roann.lab import limits
-from roann.lab.models.base import Preset, Row, SequenceSystem
-from roann.lab.models.recurrence import Factory, builder, first_state, parameter
+from roann.lab.limits import Length, OneOf, Settings, Width, fail
+from roann.lab.models.base import Preset
+from roann.lab.models.recurrence import (
+    ConfiguredSystem,
+    Factory,
+    first_state,
+    parameter,
+    row,
+    uniform_,
+)
 
 
 @dataclass(frozen=True)
-class DilatedCnnConfig:
+class DilatedCnnConfig(Settings):
     """Settings of a dilated causal CNN.
 
     Attributes:
-        hidden_size: N, of every layer.
-        dilations: s of each layer; the output sees 1 + Σ s inputs.
-        nonlinearity: φ.
+        hidden_size: number of hidden units N in each layer.
+        dilations: how many steps s each layer looks back; the output sees 1 + Σ s inputs.
+        nonlinearity: activation function φ.
     """
 
-    hidden_size: int = 50
-    dilations: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
-    nonlinearity: str = "relu"
+    hidden_size: Width = 50
+    dilations: tuple[Length, ...] = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+    nonlinearity: Annotated[str, OneOf(("relu", "tanh"))] = "relu"
 
     def __post_init__(self) -> None:
-        limits.whole("hidden_size", self.hidden_size, 1, limits.WIDTH)
-        limits.choice("nonlinearity", self.nonlinearity, ("relu", "tanh"))
+        super().__post_init__()
         if not self.dilations:
-            limits.fail("dilations", "at least one layer", self.dilations)
-        for s in self.dilations:
-            limits.whole("dilations", s, 1, limits.LENGTH)
+            fail("dilations", "at least one layer", self.dilations)
 
 
-class DilatedCnn(SequenceSystem):
+class DilatedCnn(ConfiguredSystem[DilatedCnnConfig]):
     r"""Dilated causal CNN, as a row of `Chang et al. 2017 <https://arxiv.org/abs/1710.02224>`_.
 
         y_t^l = φ(K_now y_t^{l−1} + K_past y_{t−s_l}^{l−1} + b),    y⁰ = x,  zeros before the start
@@ -56,11 +60,6 @@ class DilatedCnn(SequenceSystem):
 
     Start: as torch.nn.Conv1d, U(±1/√(2·inputs)).
 
-    Args:
-        input_size: I.
-        config: see `DilatedCnnConfig`.
-        generator: the source of the first values.
-
     Example:
         >>> system = DilatedCnn(1, DilatedCnnConfig(3, (1, 2, 4)))
         >>> x = system.initial_state(1)
@@ -70,30 +69,19 @@ class DilatedCnn(SequenceSystem):
         True
     """
 
-    def __init__(
-        self,
-        input_size: int,
-        config: DilatedCnnConfig,
-        generator: torch.Generator | None = None,
-        **factory: Unpack[Factory],
-    ) -> None:
-        super().__init__()
-        N, self.dilations = config.hidden_size, config.dilations
-        self.sizes = [input_size] + [N] * (len(self.dilations) - 1)
-        self.phi = ACTIVATIONS[config.nonlinearity].value
-        self.input_size, self.output_size = input_size, N
+    def _build(self, **factory: Unpack[Factory]) -> None:
+        self.output_size = N = self.config.hidden_size
+        self.dilations = self.config.dilations
+        self.sizes = [self.input_size] + [N] * (len(self.dilations) - 1)
+        self.phi = ACTIVATIONS[self.config.nonlinearity].value
         self.state_size = N + sum(s * n for s, n in zip(self.dilations, self.sizes, strict=True))
         # [K_now, K_past] of each layer
         self.K = nn.ParameterList(parameter(N, 2 * n, **factory) for n in self.sizes)
         self.b = nn.ParameterList(parameter(N, **factory) for _ in self.sizes)
-        self.reset_parameters(generator)
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw the first values."""
         for K, b in zip(self.K, self.b, strict=True):
-            bound = K.shape[1] ** -0.5
-            nn.init.uniform_(K, -bound, bound, generator=generator)
-            nn.init.uniform_(b, -bound, bound, generator=generator)
+            uniform_(K.shape[1] ** -0.5, generator, K, b)
 
     def forward(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """From u (T, B, I) and x[0] (B, S) to the outputs (T, B, N) and x[T] (B, S)."""
@@ -142,11 +130,6 @@ class DilatedCnn(SequenceSystem):
             at += s * n
 
 
-ROW = Row(
-    "sequence",
-    DilatedCnnConfig,
-    builder(DilatedCnn),
-    DilatedCnnConfig(3, (1, 2)),
-    # The Table's row. No code and no optimiser were published.
-    {"psmnist": Preset("psmnist", DilatedCnnConfig(), 46_110)},
-)
+# The Table's row. No code and no optimiser were published.
+PRESETS = {"psmnist": Preset("psmnist", DilatedCnnConfig(), 46_110)}
+ROW = row(DilatedCnn, DilatedCnnConfig(3, (1, 2)), PRESETS)

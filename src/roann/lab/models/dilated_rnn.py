@@ -3,49 +3,52 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Unpack
+from functools import partial
+from typing import Annotated, Any, Unpack
 
 import torch
 from torch import Tensor, nn
 
-from roann.lab import limits
-from roann.lab.models.base import HeadInit, Preset, Row, SequenceSystem
-from roann.lab.models.recurrence import Factory, builder, first_state
+from roann.lab.limits import Length, OneOf, Settings, Width, fail
+from roann.lab.models.base import Preset, SequenceSystem, training
+from roann.lab.models.recurrence import Factory, first_state, row, uniform_
 from roann.lab.models.torch_rnns import (
     Gru,
     GruConfig,
     Lstm,
     LstmConfig,
+    TorchSystem,
     VanillaRnn,
     VanillaRnnConfig,
 )
 
-CELLS = ("rnn", "gru", "lstm")
+CELLS: dict[str, tuple[type[TorchSystem[Any]], Callable[[int], Any]]] = {
+    "rnn": (VanillaRnn, partial(VanillaRnnConfig, nonlinearity="tanh")),
+    "gru": (Gru, GruConfig),
+    "lstm": (Lstm, LstmConfig),
+}
 
 
 @dataclass(frozen=True)
-class DilatedRnnConfig:
+class DilatedRnnConfig(Settings):
     """Settings of a Dilated RNN.
 
     Attributes:
-        hidden_size: N, of every layer.
-        dilations: s of each layer.
-        cell: "rnn" (tanh), "gru" or "lstm".
+        hidden_size: number of hidden units N in each layer.
+        dilations: how many steps s each layer looks back.
+        cell: type of the recurrent cell: "rnn" (with tanh), "gru" or "lstm".
     """
 
-    hidden_size: int = 20
-    dilations: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-    cell: str = "rnn"
+    hidden_size: Width = 20
+    dilations: tuple[Length, ...] = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+    cell: Annotated[str, OneOf(CELLS)] = "rnn"
 
     def __post_init__(self) -> None:
-        limits.whole("hidden_size", self.hidden_size, 1, limits.WIDTH)
-        limits.choice("cell", self.cell, CELLS)
-        for s in self.dilations:
-            limits.whole("dilations", s, 1, limits.LENGTH)
+        super().__post_init__()
         if not self.dilations or self.dilations[0] > self.dilations[-1]:
-            limits.fail("dilations", "the last one to be at least the first", self.dilations)
+            fail("dilations", "the last one to be at least the first", self.dilations)
 
 
 class DilatedRnn(SequenceSystem):
@@ -67,18 +70,13 @@ class DilatedRnn(SequenceSystem):
 
     Start: Glorot uniform over a cell's whole kernel [W_ih, W_hh], zero bias.
 
-    Args:
-        input_size: I.
-        config: see `DilatedRnnConfig`.
-        generator: the source of the first values.
-
     Example:
         >>> system = DilatedRnn(1, DilatedRnnConfig(3, (2, 4)))
         >>> system.state_size, system.output_size
         (18, 6)
     """
 
-    head_init: ClassVar[HeadInit] = "normal"
+    head_init = "normal"
 
     def __init__(
         self,
@@ -160,36 +158,22 @@ def _run(layer: SequenceSystem, s: int, u: Tensor, memory: Tensor) -> tuple[Tens
 
 
 def _layer(cell: str, input_size: int, N: int, generator: torch.Generator | None) -> SequenceSystem:
-    layer: VanillaRnn | Gru | Lstm
-    if cell == "rnn":
-        layer = VanillaRnn(input_size, VanillaRnnConfig(N, "tanh"), generator)
-    elif cell == "gru":
-        layer = Gru(input_size, GruConfig(N), generator)
-    else:
-        layer = Lstm(input_size, LstmConfig(N), generator)
+    system, config = CELLS[cell]
+    layer = system(input_size, config(N), generator)
     own = dict(layer.core.named_parameters())
     bound = math.sqrt(6 / (input_size + N + len(own["weight_hh_l0"])))
-    for name in ("weight_ih_l0", "weight_hh_l0"):
-        nn.init.uniform_(own[name], -bound, bound, generator=generator)
+    uniform_(bound, generator, own["weight_ih_l0"], own["weight_hh_l0"])
     nn.init.zeros_(own["bias_ih_l0"])
     nn.init.zeros_(own["bias_hh_l0"]).requires_grad_(False)
     return layer
 
 
-ROW = Row(
-    "sequence",
-    DilatedRnnConfig,
-    builder(DilatedRnn),
-    DilatedRnnConfig(3, (2, 1, 3), "lstm"),
-    {
-        # github.com/code-terminator/DilatedRNN: demo.ipynb; 30,000 updates, no clipping
-        "psmnist": Preset(
-            "psmnist",
-            DilatedRnnConfig(),
-            7_210,
-            {"optimizer": "rmsprop", "lr": 1e-3, "alpha": 0.9, "batch_size": 128},
-        ),
-        "psmnist-gru": Preset("psmnist", DilatedRnnConfig(cell="gru"), 21_210),
-        "psmnist-lstm": Preset("psmnist", DilatedRnnConfig(cell="lstm"), 28_210),
-    },
-)
+PRESETS = {
+    # github.com/code-terminator/DilatedRNN: demo.ipynb; 30,000 updates, no clipping
+    "psmnist": Preset(
+        "psmnist", DilatedRnnConfig(), 7_210, training("rmsprop", 1e-3, alpha=0.9, batch_size=128)
+    ),
+    "psmnist-gru": Preset("psmnist", DilatedRnnConfig(cell="gru"), 21_210),
+    "psmnist-lstm": Preset("psmnist", DilatedRnnConfig(cell="lstm"), 28_210),
+}
+ROW = row(DilatedRnn, DilatedRnnConfig(3, (2, 1, 3), "lstm"), PRESETS)

@@ -3,36 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Unpack
+from typing import Annotated, Unpack
 
 import torch
 from torch import Tensor, nn
 
-from roann.lab import limits
-from roann.lab.models.base import HeadInit, Preset, Row
+from roann.lab.limits import OneOf, Settings, Width
+from roann.lab.models.base import Preset, training
 from roann.lab.models.modrelu import OrthogonalSystem
-from roann.lab.models.recurrence import Factory, builder, parameter
+from roann.lab.models.recurrence import Factory, parameter, row, uniform_
 from roann.lab.models.skew import ANGLES, block_angles_, exponential, skew, skew_size
 
 
 @dataclass(frozen=True)
-class ExpRnnConfig:
+class ExpRnnConfig(Settings):
     """Settings of expRNN.
 
     Attributes:
-        hidden_size: N.
-        angles: the first A, by planes: "cayley" (MNIST) or "henaff" (copying).
+        hidden_size: number of hidden units, N.
+        angles: how A is first drawn: "cayley" (published for MNIST) or "henaff" (for copying).
     """
 
-    hidden_size: int = 512
-    angles: str = "cayley"
-
-    def __post_init__(self) -> None:
-        limits.whole("hidden_size", self.hidden_size, 1, limits.WIDTH)
-        limits.choice("angles", self.angles, ANGLES)
+    hidden_size: Width = 512
+    angles: Annotated[str, OneOf(ANGLES)] = "cayley"
 
 
-class ExpRnn(OrthogonalSystem):
+class ExpRnn(OrthogonalSystem[ExpRnnConfig]):
     r"""expRNN, `Lezcano-Casado & Martínez-Rubio 2019 <https://arxiv.org/abs/1901.08428>`_.
 
         A = U − Uᵀ (U strictly upper),   W = exp(A),   h' = modrelu_b(W h + W_i x)
@@ -49,11 +45,6 @@ class ExpRnn(OrthogonalSystem):
     published readout for copying starts at 0; the one here starts U(±1/√N).
     Public code writes h @ B, so that its A is the negative of this one.
 
-    Args:
-        input_size: I.
-        config: see `ExpRnnConfig`.
-        generator: the source of the first values.
-
     Example:
         >>> system = ExpRnn(1, ExpRnnConfig(hidden_size=8), dtype=torch.float64)
         >>> W = system.recurrent_matrix()
@@ -61,25 +52,16 @@ class ExpRnn(OrthogonalSystem):
         True
     """
 
-    head_init: ClassVar[HeadInit] = "kaiming_normal"
+    head_init = "kaiming_normal"
 
-    def __init__(
-        self,
-        input_size: int,
-        config: ExpRnnConfig,
-        generator: torch.Generator | None = None,
-        **factory: Unpack[Factory],
-    ) -> None:
-        super().__init__(input_size, config.hidden_size, **factory)
-        self.config = config
-        self.A = parameter(skew_size(config.hidden_size), **factory)
-        self.reset_parameters(generator)
+    def _build(self, **factory: Unpack[Factory]) -> None:
+        super()._build(**factory)
+        self.A = parameter(skew_size(self.state_size), **factory)
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw the first values."""
         block_angles_(self.A, self.state_size, self.config.angles, generator)
         nn.init.kaiming_normal_(self.W_i, generator=generator)
-        nn.init.uniform_(self.b, -0.01, 0.01, generator=generator)
+        uniform_(0.01, generator, self.b)
 
     def recurrent_matrix(self) -> Tensor:
         """W = exp(A)."""
@@ -90,24 +72,19 @@ class ExpRnn(OrthogonalSystem):
         return {"A": 0.1}
 
 
-ROW = Row(
-    "sequence",
-    ExpRnnConfig,
-    builder(ExpRnn),
-    ExpRnnConfig(5),
-    {
-        # github.com/ndminhkhoi46/asRNN: Hyperparameter.md
-        "psmnist": Preset(
-            "psmnist",
-            ExpRnnConfig(512, "cayley"),
-            136_970,
-            {"optimizer": "rmsprop", "lr": 5e-4, "alpha": 0.9, "batch_size": 128, "epochs": 70},
-        ),
-        # github.com/lezcano/expRNN: 1_copying.py
-        "copying": Preset(
-            "copying",
-            ExpRnnConfig(190, "henaff"),
-            settings={"optimizer": "rmsprop", "lr": 2e-4, "alpha": 0.99, "batch_size": 128},
-        ),
-    },
-)
+PRESETS = {
+    # github.com/ndminhkhoi46/asRNN: Hyperparameter.md
+    "psmnist": Preset(
+        "psmnist",
+        ExpRnnConfig(512, "cayley"),
+        136_970,
+        training("rmsprop", 5e-4, alpha=0.9, batch_size=128, epochs=70),
+    ),
+    # github.com/lezcano/expRNN: 1_copying.py
+    "copying": Preset(
+        "copying",
+        ExpRnnConfig(190, "henaff"),
+        settings=training("rmsprop", 2e-4, alpha=0.99, batch_size=128),
+    ),
+}
+ROW = row(ExpRnn, ExpRnnConfig(5), PRESETS)

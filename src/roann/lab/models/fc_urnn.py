@@ -4,37 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Unpack
+from typing import Unpack
 
 import torch
 from torch import Tensor, nn
 
-from roann.lab import limits
-from roann.lab.models.base import HeadInit, Preset, Row
+from roann.lab.limits import NonNegative, Settings, Width
+from roann.lab.models.base import Preset, training
 from roann.lab.models.modrelu import UnitarySystem
-from roann.lab.models.recurrence import Factory, builder, parameter
+from roann.lab.models.recurrence import Factory, parameter, row
 from roann.lab.models.skew import cayley, skew_hermitian
 from roann.lab.models.urnn import draw_restricted_unitary_, restricted_unitary
 
 
 @dataclass(frozen=True)
-class FullCapacityURnnConfig:
+class FullCapacityURnnConfig(Settings):
     """Settings of the full-capacity uRNN.
 
     Attributes:
-        hidden_size: N complex units, a state of 2N real numbers.
-        unitary_rate: λ, the length of the Cayley step, over the learning rate of the rest.
+        hidden_size: number of complex units, N; the state has 2N real numbers.
+        unitary_rate: step size λ of the unitary matrix, as a multiple of the learning rate.
     """
 
-    hidden_size: int = 512
-    unitary_rate: float = 0.01
-
-    def __post_init__(self) -> None:
-        limits.whole("hidden_size", self.hidden_size, 1, limits.WIDTH)
-        limits.real("unitary_rate", self.unitary_rate, 0, 1e6)
+    hidden_size: Width = 512
+    unitary_rate: NonNegative = 0.01
 
 
-class FullCapacityURnn(UnitarySystem):
+class FullCapacityURnn(UnitarySystem[FullCapacityURnnConfig]):
     r"""Full-capacity uRNN, `Wisdom et al. 2016 <https://arxiv.org/abs/1611.00035>`_.
 
         h' = modReLU_b(W h + V x),   h₀ learned,   W any unitary matrix
@@ -59,11 +55,6 @@ class FullCapacityURnn(UnitarySystem):
     Public code keeps W as a free 2N×2N real matrix and takes only the upper blocks of its gradient
     for G: its step is about half as long and not along the gradient.
 
-    Args:
-        input_size: I.
-        config: see `FullCapacityURnnConfig`.
-        generator: the source of the first values.
-
     Example:
         >>> system = FullCapacityURnn(1, FullCapacityURnnConfig(8), dtype=torch.float64)
         >>> _ = nn.init.normal_(system.K)
@@ -72,23 +63,15 @@ class FullCapacityURnn(UnitarySystem):
         True
     """
 
-    head_init: ClassVar[HeadInit] = "xavier_uniform"
+    head_init = "xavier_uniform"
     base: Tensor
 
-    def __init__(
-        self,
-        input_size: int,
-        config: FullCapacityURnnConfig,
-        generator: torch.Generator | None = None,
-        **factory: Unpack[Factory],
-    ) -> None:
-        N = config.hidden_size
-        super().__init__(input_size, N, **factory)
-        self.config = config
+    def _build(self, **factory: Unpack[Factory]) -> None:
+        super()._build(**factory)
+        N = self.hidden_size
         self.K = parameter(N, N, **factory)
         # Re and Im apart: complex tensors are not everywhere at home (checkpoints, casts).
         self.register_buffer("base", torch.empty(2, N, N, **factory))
-        self.reset_parameters(generator)
 
     @torch.no_grad()
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
@@ -138,24 +121,19 @@ class FullCapacityURnn(UnitarySystem):
         return {"K": self.config.unitary_rate}
 
 
-ROW = Row(
-    "sequence",
-    FullCapacityURnnConfig,
-    builder(FullCapacityURnn),
-    FullCapacityURnnConfig(4),
-    {
-        # github.com/stwisdom/urnn: config_mnist_fulluRNN512*_natGradRMS.yaml; λ = 1e-6.
-        "psmnist": Preset(
-            "psmnist",
-            FullCapacityURnnConfig(512, 0.01),
-            274_954,
-            {"optimizer": "rmsprop", "lr": 1e-4, "alpha": 0.9, "batch_size": 50},
-        ),
-        # The same repository: optimizations.py; λ = 1e-3 on the raw gradient.
-        "copying": Preset(
-            "copying",
-            FullCapacityURnnConfig(128, 1.0),
-            settings={"optimizer": "rmsprop", "lr": 1e-3, "alpha": 0.9, "batch_size": 20},
-        ),
-    },
-)
+PRESETS = {
+    # github.com/stwisdom/urnn: config_mnist_fulluRNN512*_natGradRMS.yaml; λ = 1e-6.
+    "psmnist": Preset(
+        "psmnist",
+        FullCapacityURnnConfig(512, 0.01),
+        274_954,
+        training("rmsprop", 1e-4, alpha=0.9, batch_size=50),
+    ),
+    # The same repository: optimizations.py; λ = 1e-3 on the raw gradient.
+    "copying": Preset(
+        "copying",
+        FullCapacityURnnConfig(128, 1.0),
+        settings=training("rmsprop", 1e-3, alpha=0.9, batch_size=20),
+    ),
+}
+ROW = row(FullCapacityURnn, FullCapacityURnnConfig(4), PRESETS)

@@ -6,33 +6,23 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
 
 from roann.kernels.activations import ACTIVATIONS
-from roann.lab import limits
+from roann.lab.limits import Range, Width
 from roann.lab.models.base import Demand, Model, Preset, Row, Streams
+from roann.lab.models.depth import DeepConfig, layer_sizes
 
 
 @dataclass(frozen=True)
-class FnnConfig:
-    """Settings of a plain feed-forward network.
+class FnnConfig(DeepConfig):
+    """Settings of a plain feed-forward network."""
 
-    Attributes:
-        layers: L, counted in layers of neurons: input, hidden ones, output. L − 1 maps.
-        width: neurons in each hidden layer.
-        nonlinearity: φ.
-    """
-
-    layers: int = 3
-    width: int = 72
-    nonlinearity: str = "tanh"
-
-    def __post_init__(self) -> None:
-        limits.whole("layers", self.layers, 2, 10_000)
-        limits.whole("width", self.width, 1, limits.WIDTH)
-        limits.choice("nonlinearity", self.nonlinearity, ACTIVATIONS)
+    layers: Annotated[int, Range(2, 10_000)] = 3
+    width: Width = 72
 
 
 class Fnn(Model):
@@ -69,24 +59,14 @@ class Fnn(Model):
         return self.phi.value(affine(x))
 
 
-def layer_sizes(layers: int, width: int, demand: Demand) -> list[int]:
-    """The sizes of L layers of neurons between a task's inputs and outputs."""
-    return [demand.input_size, *[width] * (layers - 2), demand.output_size]
-
-
 def fnn(config: FnnConfig, demand: Demand, streams: Streams) -> Fnn:
     """A plain network for a task."""
     sizes = layer_sizes(config.layers, config.width, demand)
     return Fnn(sizes, config.nonlinearity, streams("weights"))
 
 
-FNN = Row(
-    "depth",
-    FnnConfig,
-    fnn,
-    FnnConfig(4, 3),
-    {
-        "shallow": Preset("double-moon", FnnConfig(3, 72), 289, {"batch_size": 100}),
-        "deep": Preset("double-moon", FnnConfig(50, 2), 291, {"batch_size": 100}),
-    },
-)
+PRESETS = {
+    "shallow": Preset("double-moon", FnnConfig(3, 72), 289, {"batch_size": 100}),
+    "deep": Preset("double-moon", FnnConfig(50, 2), 291, {"batch_size": 100}),
+}
+FNN = Row("depth", FnnConfig, fnn, FnnConfig(4, 3), PRESETS)

@@ -6,41 +6,36 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, ClassVar, Unpack
+from typing import Annotated, Any, TypeVar, Unpack
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from roann.lab import limits
-from roann.lab.models.base import HeadInit, SequenceSystem
-from roann.lab.models.recurrence import Factory, first_state, parameter
+from roann.lab.limits import Horizon, Range, Settings, fail
+from roann.lab.models.recurrence import ConfiguredSystem, Factory, first_state, parameter
 
 Map = Callable[[Tensor], Tensor]
+Layout = tuple[list[tuple[int, int]], list[tuple[int, float]]]
+"""(inputs, outputs) of every affine map, and (size, dropout) of every cell, in the order of use."""
+C = TypeVar("C", bound="CellConfig")
 
 
 @dataclass(frozen=True, kw_only=True)
-class CellConfig:
+class CellConfig(Settings):
     """Settings of the cells of every IndRNN.
 
     Attributes:
         magnitude: |u| ≤ magnitude^(1/horizon), so that no unit grows by more over a sequence.
-        horizon: the length of the sequences; the task's if not given.
+        horizon: length of the sequences; the task's if not given.
         batch_norm: whether every recurrence is followed by batch normalisation.
-        dropout: the rate after that; one mask for all steps.
+        dropout: dropout rate after that; one mask for all steps.
     """
 
-    magnitude: float = 5.0
-    horizon: int | None = None
+    magnitude: Annotated[float, Range(1, 1e6)] = 5.0
+    horizon: Horizon | None = None
     batch_norm: bool = True
-    dropout: float = 0.1
-
-    def __post_init__(self) -> None:
-        limits.real("magnitude", self.magnitude, 1, 1e6)
-        if self.horizon is not None:
-            limits.whole("horizon", self.horizon, 1, 10 * limits.LENGTH)
-        limits.flag("batch_norm", self.batch_norm)
-        limits.real("dropout", self.dropout, 0, 0.49)
+    dropout: Annotated[float, Range(0, 0.49)] = 0.1
 
 
 class IndependentScan(torch.autograd.Function):
@@ -127,35 +122,23 @@ class IndependentCell(nn.Module):
         return (h - n.running_mean) * scale + n.bias
 
 
-class IndNetwork(SequenceSystem):
+class IndNetwork(ConfiguredSystem[C]):
     """Abstract: affine maps and independent cells, wired by `wire`.
 
     The state is the h of all cells, one after the other; the output is that of the last cell.
-
-    Args:
-        input_size: I.
-        config: settings of the cells.
-        maps: (inputs, outputs) of every affine map, in the order of use.
-        cells: (size, dropout) of every cell, in the order of use.
-        generator: the source of the first values.
     """
 
-    head_init: ClassVar[HeadInit] = "kaiming_normal"
+    head_init = "kaiming_normal"
 
-    def __init__(
-        self,
-        input_size: int,
-        config: CellConfig,
-        maps: list[tuple[int, int]],
-        cells: list[tuple[int, float]],
-        generator: torch.Generator | None,
-        **factory: Unpack[Factory],
-    ) -> None:
-        super().__init__()
+    @abstractmethod
+    def layout(self) -> Layout:
+        """The maps and cells of the network."""
+
+    def _build(self, **factory: Unpack[Factory]) -> None:
+        config, (maps, cells) = self.config, self.layout()
         if config.horizon is None:
-            limits.fail("horizon", "the length of the sequences", None, "it bounds |u|")
+            fail("horizon", "the length of the sequences", None, "it bounds |u|")
         bound = config.magnitude ** (1 / config.horizon)
-        self.input_size = input_size
         self.sizes = [size for size, _ in cells]
         self.state_size, self.output_size = sum(self.sizes), self.sizes[-1]
         self.W = nn.ParameterList(parameter(n_out, n_in, **factory) for n_in, n_out in maps)
@@ -163,7 +146,6 @@ class IndNetwork(SequenceSystem):
         self.cells = nn.ModuleList(
             IndependentCell(size, bound, config.batch_norm, rate, **factory) for size, rate in cells
         )
-        self.reset_parameters(generator)
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Draw the first values: u ~ U(0, bound), of the last cell U(1/bound, bound)."""
@@ -181,7 +163,6 @@ class IndNetwork(SequenceSystem):
         """From the inputs to the output; `mix` is the next affine map, `recur` the next cell."""
 
     def forward(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """From u (T, B, I) and x[0] (B, S) to the outputs (T, B, H) and x[T] (B, S)."""
         return self._run(u, first_state(self, u, state), IndependentCell.__call__)
 
     def last(self, u: Tensor, state: Tensor | None = None) -> Tensor:

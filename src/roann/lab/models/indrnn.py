@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import TypeVar, Unpack
 
 import torch
 from torch import Tensor
 
-from roann.lab import limits
-from roann.lab.models.base import Demand, Preset, Row, Streams
-from roann.lab.models.independent import CellConfig, IndNetwork, Map
-from roann.lab.models.recurrence import Factory
-
-C = TypeVar("C", bound=CellConfig)
+from roann.lab.limits import Layers, Width, fail
+from roann.lab.models.base import Preset, training
+from roann.lab.models.independent import CellConfig, IndNetwork, Layout, Map
+from roann.lab.models.recurrence import row
 
 
 @dataclass(frozen=True)
@@ -23,17 +19,12 @@ class IndRnnConfig(CellConfig):
     """Settings of a plain IndRNN: those of its cells (`CellConfig`), and its sizes.
 
     Attributes:
-        hidden_size: N, of every layer.
-        layers: L.
+        hidden_size: number of hidden units N in each layer.
+        layers: number of layers, L.
     """
 
-    hidden_size: int = 128
-    layers: int = 6
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        limits.whole("hidden_size", self.hidden_size, 1, limits.WIDTH)
-        limits.whole("layers", self.layers, 1, 1000)
+    hidden_size: Width = 128
+    layers: Layers = 6
 
 
 @dataclass(frozen=True)
@@ -41,17 +32,12 @@ class ResidualIndRnnConfig(CellConfig):
     """Settings of a residual IndRNN: those of its cells (`CellConfig`), and its sizes.
 
     Attributes:
-        hidden_size: N.
-        blocks: how many residual blocks, of two recurrences each.
+        hidden_size: number of hidden units, N.
+        blocks: number of residual blocks, of two recurrences each.
     """
 
-    hidden_size: int = 128
-    blocks: int = 5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        limits.whole("hidden_size", self.hidden_size, 1, limits.WIDTH)
-        limits.whole("blocks", self.blocks, 1, 1000)
+    hidden_size: Width = 128
+    blocks: Layers = 5
 
 
 @dataclass(frozen=True)
@@ -61,26 +47,22 @@ class DenseIndRnnConfig(CellConfig):
     `dropout` is the rate after a bottleneck or a transition; elsewhere it is twice this.
 
     Attributes:
-        growth: g, how many units a dense layer adds.
-        blocks: how many dense layers each block has.
+        growth: number of units g that a dense layer adds.
+        blocks: number of dense layers in each block.
         first: the first layer has first·g units.
     """
 
-    growth: int = 16
-    blocks: tuple[int, ...] = (8, 6, 4)
-    first: int = 6
+    growth: Width = 16
+    blocks: tuple[Layers, ...] = (8, 6, 4)
+    first: Layers = 6
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        limits.whole("growth", self.growth, 1, limits.WIDTH)
-        limits.whole("first", self.first, 1, 1000)
         if not self.blocks:
-            limits.fail("blocks", "at least one block", self.blocks)
-        for layers in self.blocks:
-            limits.whole("blocks", layers, 1, 1000)
+            fail("blocks", "at least one block", self.blocks)
 
 
-class IndRnn(IndNetwork):
+class IndRnn(IndNetwork[IndRnnConfig]):
     r"""IndRNN, `Li et al. 2018 <https://arxiv.org/abs/1803.04831>`_.
 
         h' = ReLU(W x + b + u ⊙ h)      in each of L layers, then batch norm and dropout
@@ -97,11 +79,6 @@ class IndRnn(IndNetwork):
     option looks for a name that does not exist and never fires); W Kaiming uniform with a = 8,
     b = 0.
 
-    Args:
-        input_size: I.
-        config: see `IndRnnConfig`; horizon must be given.
-        generator: the source of the first values.
-
     Example:
         >>> system = IndRnn(1, IndRnnConfig(4, layers=1, horizon=100))
         >>> J = torch.func.jacrev(system.step)(torch.rand(4), torch.ones(1))
@@ -109,16 +86,10 @@ class IndRnn(IndNetwork):
         True
     """
 
-    def __init__(
-        self,
-        input_size: int,
-        config: IndRnnConfig,
-        generator: torch.Generator | None = None,
-        **factory: Unpack[Factory],
-    ) -> None:
-        N, L = config.hidden_size, config.layers
-        maps = list(pairwise([input_size] + [N] * L))
-        super().__init__(input_size, config, maps, [(N, config.dropout)] * L, generator, **factory)
+    def layout(self) -> Layout:
+        N, L = self.config.hidden_size, self.config.layers
+        maps = list(pairwise([self.input_size] + [N] * L))
+        return maps, [(N, self.config.dropout)] * L
 
     def wire(self, y: Tensor, mix: Map, recur: Map) -> Tensor:
         """Layer after layer."""
@@ -127,7 +98,7 @@ class IndRnn(IndNetwork):
         return y
 
 
-class ResidualIndRnn(IndNetwork):
+class ResidualIndRnn(IndNetwork[ResidualIndRnnConfig]):
     r"""Residual IndRNN, `Li et al. 2019 <https://arxiv.org/abs/1910.06251>`_.
 
         y = W x + b;   y ← y + [cell, affine, cell, affine](y), `blocks` times;   output cell(y)
@@ -139,35 +110,22 @@ class ResidualIndRnn(IndNetwork):
     recurrences.
 
     Start: as `IndRnn`.
-
-    Args:
-        input_size: I.
-        config: see `ResidualIndRnnConfig`; horizon must be given.
-        generator: the source of the first values.
     """
 
-    def __init__(
-        self,
-        input_size: int,
-        config: ResidualIndRnnConfig,
-        generator: torch.Generator | None = None,
-        **factory: Unpack[Factory],
-    ) -> None:
-        N, count = config.hidden_size, 2 * config.blocks
-        maps = [(input_size, N)] + [(N, N)] * count
-        cells = [(N, config.dropout)] * (count + 1)
-        super().__init__(input_size, config, maps, cells, generator, **factory)
-        self.blocks = config.blocks
+    def layout(self) -> Layout:
+        N, count = self.config.hidden_size, 2 * self.config.blocks
+        maps = [(self.input_size, N)] + [(N, N)] * count
+        return maps, [(N, self.config.dropout)] * (count + 1)
 
     def wire(self, y: Tensor, mix: Map, recur: Map) -> Tensor:
         """Blocks around a skip."""
         y = mix(y)
-        for _ in range(self.blocks):
+        for _ in range(self.config.blocks):
             y = y + mix(recur(mix(recur(y))))
         return recur(y)
 
 
-class DenseIndRnn(IndNetwork):
+class DenseIndRnn(IndNetwork[DenseIndRnnConfig]):
     r"""Dense IndRNN, `Li et al. 2019 <https://arxiv.org/abs/1910.06251>`_.
 
         y = cell(W x + b) of first·g units
@@ -178,23 +136,13 @@ class DenseIndRnn(IndNetwork):
     with the readout of the last 84 units, as in the published log.
 
     Start: as `IndRnn`.
-
-    Args:
-        input_size: I.
-        config: see `DenseIndRnnConfig`; horizon must be given.
-        generator: the source of the first values.
     """
 
-    def __init__(
-        self,
-        input_size: int,
-        config: DenseIndRnnConfig,
-        generator: torch.Generator | None = None,
-        **factory: Unpack[Factory],
-    ) -> None:
-        g, rate, width = config.growth, config.dropout, config.first * config.growth
-        maps, cells = [(input_size, width)], [(width, 2 * rate)]
-        for layers in config.blocks:
+    def layout(self) -> Layout:
+        g, rate = self.config.growth, self.config.dropout
+        width = self.config.first * g
+        maps, cells = [(self.input_size, width)], [(width, 2 * rate)]
+        for layers in self.config.blocks:
             for _ in range(layers):
                 maps += [(width, 4 * g), (4 * g, g)]
                 cells += [(4 * g, rate), (g, 2 * rate)]
@@ -202,69 +150,43 @@ class DenseIndRnn(IndNetwork):
             maps += [(width, width // 2)]
             cells += [(width // 2, rate)]
             width //= 2
-        super().__init__(input_size, config, maps, cells, generator, **factory)
-        self.blocks = config.blocks
+        return maps, cells
 
     def wire(self, y: Tensor, mix: Map, recur: Map) -> Tensor:
         """Blocks of dense layers, each followed by a transition."""
         y = recur(mix(y))
-        for layers in self.blocks:
+        for layers in self.config.blocks:
             for _ in range(layers):
                 y = torch.cat([y, recur(mix(recur(mix(y))))], -1)
             y = recur(mix(y))
         return y
 
 
-def over_horizon(
-    system: Callable[[int, C, torch.Generator], IndNetwork],
-) -> Callable[[C, Demand, Streams], IndNetwork]:
-    """The `Row.build` of a system that takes the task's horizon unless it is given one."""
-
-    def build(config: C, demand: Demand, streams: Streams) -> IndNetwork:
-        horizon = demand.horizon if config.horizon is None else config.horizon
-        return system(demand.input_size, replace(config, horizon=horizon), streams("weights"))
-
-    return build
-
-
 # github.com/Sunnydreamrain/IndRNN_pytorch: pixelMNIST/run*.sh, opts.py. Weight decay 1e-4 except
 # on u and biases, gradients clipped to ±10 entry by entry, lr × 0.1 on plateaus.
-_PSMNIST: dict[str, str | float] = {
-    "optimizer": "adam",
-    "lr": 2e-4,
-    "batch_size": 32,
-    "weight_decay": 1e-4,
-    "clip_value": 10.0,
-}
+_PSMNIST = training("adam", 2e-4, batch_size=32, weight_decay=1e-4, clip_value=10.0)
+# The paper: lr ÷ 10 every 20k steps.
+_ADDING = IndRnnConfig(magnitude=2.0, batch_norm=False, dropout=0.0, layers=2)
 
-PLAIN = Row(
-    "sequence",
-    IndRnnConfig,
-    over_horizon(IndRnn),
+PLAIN = row(
+    IndRnn,
     IndRnnConfig(hidden_size=4, layers=2),
     {
         "psmnist": Preset("psmnist", IndRnnConfig(), 86_410, _PSMNIST),
         "psmnist-12": Preset("psmnist", IndRnnConfig(layers=12), 187_786, _PSMNIST),
-        # The paper: lr ÷ 10 every 20k steps.
-        "adding": Preset(
-            "adding",
-            IndRnnConfig(magnitude=2.0, batch_norm=False, dropout=0.0, layers=2),
-            17_281,
-            {"optimizer": "adam", "lr": 2e-4},
-        ),
+        "adding": Preset("adding", _ADDING, 17_281, training("adam", 2e-4)),
     },
+    horizon="horizon",
 )
-RESIDUAL = Row(
-    "sequence",
-    ResidualIndRnnConfig,
-    over_horizon(ResidualIndRnn),
+RESIDUAL = row(
+    ResidualIndRnn,
     ResidualIndRnnConfig(hidden_size=3, blocks=1),
     {"psmnist": Preset("psmnist", ResidualIndRnnConfig(), 170_890, _PSMNIST)},
+    horizon="horizon",
 )
-DENSE = Row(
-    "sequence",
-    DenseIndRnnConfig,
-    over_horizon(DenseIndRnn),
+DENSE = row(
+    DenseIndRnn,
     DenseIndRnnConfig(growth=1, blocks=(1, 1), first=3),
     {"psmnist": Preset("psmnist", DenseIndRnnConfig(), 256_514, _PSMNIST)},
+    horizon="horizon",
 )

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Unpack
+from typing import Protocol, TypeVar, Unpack
 
 import torch
 from torch import Tensor, nn
 
-from roann.lab.models.recurrence import DrivenSystem, Factory, Transition, parameter
+from roann.lab.models.recurrence import DrivenSystem, Factory, Transition, parameter, uniform_
 
 
 def modrelu(z: Tensor, b: Tensor) -> Tensor:
@@ -32,13 +32,24 @@ def complex_modrelu(z: Tensor, b: Tensor) -> Tensor:
     return (pairs * torch.relu(1 + b * inverse).unsqueeze(-2)).reshape(z.shape)
 
 
-class OrthogonalSystem(DrivenSystem):
+class Sized(Protocol):
+    """Settings with a number of units."""
+
+    @property
+    def hidden_size(self) -> int:
+        """N."""
+
+
+C = TypeVar("C", bound=Sized)
+
+
+class OrthogonalSystem(DrivenSystem[C]):
     """Abstract: h' = modrelu_b(W h + W_i x), with a real W made by `recurrent_matrix`."""
 
-    def __init__(self, input_size: int, hidden_size: int, **factory: Unpack[Factory]) -> None:
-        super().__init__(input_size, hidden_size)
-        self.W_i = parameter(hidden_size, input_size, **factory)
-        self.b = parameter(hidden_size, **factory)
+    def _build(self, **factory: Unpack[Factory]) -> None:
+        self.state_size = self.output_size = N = self.config.hidden_size
+        self.W_i = parameter(N, self.input_size, **factory)
+        self.b = parameter(N, **factory)
 
     @abstractmethod
     def recurrent_matrix(self) -> Tensor:
@@ -54,25 +65,24 @@ class OrthogonalSystem(DrivenSystem):
         return lambda h, d: modrelu(h @ W_t + d, b)
 
 
-class UnitarySystem(DrivenSystem):
+class UnitarySystem(DrivenSystem[C]):
     """Abstract: h' = modReLU_b(W h + V x) on complex h = [Re; Im], with a learned h₀.
 
     State and output are the 2N real numbers [Re h; Im h].
     """
 
-    def __init__(self, input_size: int, hidden_size: int, **factory: Unpack[Factory]) -> None:
-        super().__init__(input_size, 2 * hidden_size)
-        self.hidden_size = hidden_size
-        self.V = parameter(2 * hidden_size, input_size, **factory)
-        self.b = parameter(hidden_size, **factory)
-        self.h_0 = parameter(2 * hidden_size, **factory)
+    def _build(self, **factory: Unpack[Factory]) -> None:
+        self.hidden_size = N = self.config.hidden_size
+        self.state_size = self.output_size = 2 * N
+        self.V = parameter(2 * N, self.input_size, **factory)
+        self.b = parameter(N, **factory)
+        self.h_0 = parameter(2 * N, **factory)
 
     def reset_cell(self, generator: torch.Generator | None) -> None:
         """Draw V Glorot uniform, as (I, 2N), b ~ U(±0.01) and h₀ ~ U(±√(3/(2N)))."""
-        bound = math.sqrt(3 / self.state_size)
         nn.init.xavier_uniform_(self.V, generator=generator)
-        nn.init.uniform_(self.b, -0.01, 0.01, generator=generator)
-        nn.init.uniform_(self.h_0, -bound, bound, generator=generator)
+        uniform_(0.01, generator, self.b)
+        uniform_(math.sqrt(3 / self.state_size), generator, self.h_0)
 
     @abstractmethod
     def unitary(self) -> Callable[[Tensor], Tensor]:

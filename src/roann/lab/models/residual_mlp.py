@@ -3,45 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Unpack
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
 
-from roann.kernels.activations import ACTIVATIONS
-from roann.lab import limits
-from roann.lab.models.base import Demand, Preset, Row, Streams
-from roann.lab.models.depth import DeepModel
-from roann.lab.models.fnn import layer_sizes
-from roann.lab.models.recurrence import Factory
+from roann.lab.limits import OneOf
+from roann.lab.models.base import Preset
+from roann.lab.models.depth import DeepConfig, DeepModel, deep_row
 
 SCALINGS: dict[str, float] = {"none": 0.0, "sqrt": -0.5, "depth": -1.0}  # powers of the depth
 
 
 @dataclass(frozen=True)
-class ResidualMlpConfig:
-    """Settings of a residual MLP.
+class ResidualMlpConfig(DeepConfig):
+    """Settings of a residual MLP: those of `DeepConfig`, and the scaling.
 
     Attributes:
-        layers: L, counted in layers of neurons: input, hidden ones, output. L − 1 maps.
-        width: neurons in each hidden layer.
-        nonlinearity: φ.
-        scaling: s = 1 ("none"), 1/√(layers of the trunk) ("sqrt") or 1/(them) ("depth").
+        scaling: factor s on what a layer adds: 1 ("none"), 1/√depth ("sqrt") or 1/depth ("depth"),
+            where depth is the number of layers that add.
     """
 
-    layers: int = 50
-    width: int = 50
-    nonlinearity: str = "tanh"
-    scaling: str = "none"
-
-    def __post_init__(self) -> None:
-        limits.whole("layers", self.layers, 3, 10_000)
-        limits.whole("width", self.width, 1, limits.WIDTH)
-        limits.choice("nonlinearity", self.nonlinearity, ACTIVATIONS)
-        limits.choice("scaling", self.scaling, SCALINGS)
+    scaling: Annotated[str, OneOf(SCALINGS)] = "none"
 
 
-class ResidualMlp(DeepModel):
+class ResidualMlp(DeepModel[ResidualMlpConfig]):
     r"""Residual MLP, after `He et al. 2016 <https://arxiv.org/abs/1512.03385>`_.
 
         x' = x + s φ(W x + b)
@@ -55,11 +41,6 @@ class ResidualMlp(DeepModel):
 
     Start: all weights and biases N(0, 1), as the plain network it is compared with.
 
-    Args:
-        sizes: of the layers of neurons, input and output included.
-        config: see `ResidualMlpConfig`.
-        generator: the source of the first values.
-
     Example:
         >>> net = ResidualMlp([4, 4, 4, 1], ResidualMlpConfig(4, 4))
         >>> _ = [nn.init.zeros_(p) for p in net.parameters()]
@@ -68,41 +49,19 @@ class ResidualMlp(DeepModel):
         True
     """
 
-    def __init__(
-        self,
-        sizes: list[int],
-        config: ResidualMlpConfig,
-        generator: torch.Generator | None = None,
-        **factory: Unpack[Factory],
-    ) -> None:
-        super().__init__(sizes, config.nonlinearity, **factory)
-        self.scale = max(self.depth, 1) ** SCALINGS[config.scaling]
-        self.reset_parameters(generator)
-
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw the first values."""
         for p in self.parameters():
             nn.init.normal_(p, generator=generator)
 
     def equation(self, x: Tensor, W: Tensor, b: Tensor) -> Tensor:
         """x + s φ(W x + b)."""
-        return torch.add(x, self.phi(x @ W.mT + b), alpha=self.scale)
+        scale = max(self.depth, 1) ** SCALINGS[self.config.scaling]
+        return torch.add(x, self.phi(x @ W.mT + b), alpha=scale)
 
 
-def residual_mlp(config: ResidualMlpConfig, demand: Demand, streams: Streams) -> ResidualMlp:
-    """A residual MLP for a task."""
-    sizes = layer_sizes(config.layers, config.width, demand)
-    return ResidualMlp(sizes, config, streams("weights"))
-
-
-ROW = Row(
-    "depth",
-    ResidualMlpConfig,
-    residual_mlp,
-    ResidualMlpConfig(5, 3),
-    # None is published for this task.
-    {
-        "deep": Preset("double-moon", ResidualMlpConfig(50, 2), 291),
-        "deep-scaled": Preset("double-moon", ResidualMlpConfig(50, 2, scaling="depth"), 291),
-    },
-)
+# None is published for this task.
+PRESETS = {
+    "deep": Preset("double-moon", ResidualMlpConfig(50, 2), 291),
+    "deep-scaled": Preset("double-moon", ResidualMlpConfig(50, 2, scaling="depth"), 291),
+}
+ROW = deep_row(ResidualMlp, ResidualMlpConfig(5, 3), PRESETS)

@@ -3,37 +3,37 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Unpack
+from typing import Unpack
 
 import torch
 from torch import Tensor, nn
 
-from roann.lab import limits
-from roann.lab.models.base import HeadInit, Preset, Row
+from roann.lab.limits import Settings, Width, whole
+from roann.lab.models.base import Preset, training
 from roann.lab.models.modrelu import OrthogonalSystem
-from roann.lab.models.recurrence import Factory, builder, parameter
+from roann.lab.models.recurrence import Factory, parameter, row, uniform_
 from roann.lab.models.skew import block_angles_, cayley, skew, skew_size
 
 
 @dataclass(frozen=True)
-class ScoRnnConfig:
+class ScoRnnConfig(Settings):
     """Settings of scoRNN.
 
     Attributes:
-        hidden_size: N.
-        negative: ρ, how many entries of D̃ are −1; None for ⌊N/2⌋.
+        hidden_size: number of hidden units, N.
+        negative: number ρ of entries of D̃ that are −1; half of them, rounded down, if not given.
     """
 
-    hidden_size: int = 512
+    hidden_size: Width = 512
     negative: int | None = None
 
     def __post_init__(self) -> None:
-        limits.whole("hidden_size", self.hidden_size, 1, limits.WIDTH)
+        super().__post_init__()
         if self.negative is not None:
-            limits.whole("negative", self.negative, 0, self.hidden_size)
+            whole("negative", self.negative, 0, self.hidden_size)
 
 
-class ScoRnn(OrthogonalSystem):
+class ScoRnn(OrthogonalSystem[ScoRnnConfig]):
     r"""scoRNN, `Helfrich, Willmott & Ye 2018 <https://arxiv.org/abs/1707.09520>`_.
 
         W = (I + A)⁻¹(I − A) D̃,   h' = modrelu_b(W h + W_i x)
@@ -49,11 +49,6 @@ class ScoRnn(OrthogonalSystem):
 
     Start: A by planes with angles U(0, π/2), W_i ~ U(±0.01), b = 0.
 
-    Args:
-        input_size: I.
-        config: see `ScoRnnConfig`.
-        generator: the source of the first values.
-
     Example:
         >>> system = ScoRnn(1, ScoRnnConfig(hidden_size=8), dtype=torch.float64)
         >>> W = system.recurrent_matrix()
@@ -61,28 +56,21 @@ class ScoRnn(OrthogonalSystem):
         True
     """
 
-    head_init: ClassVar[HeadInit] = "xavier_uniform"
+    head_init = "xavier_uniform"
     D: Tensor
 
-    def __init__(
-        self,
-        input_size: int,
-        config: ScoRnnConfig,
-        generator: torch.Generator | None = None,
-        **factory: Unpack[Factory],
-    ) -> None:
-        N = config.hidden_size
-        super().__init__(input_size, N, **factory)
+    def _build(self, **factory: Unpack[Factory]) -> None:
+        super()._build(**factory)
+        N, negative = self.state_size, self.config.negative
         self.A = parameter(skew_size(N), **factory)
         signs = torch.ones(N, **factory)
-        signs[N - (N // 2 if config.negative is None else config.negative) :] = -1
+        signs[N - (N // 2 if negative is None else negative) :] = -1
         self.register_buffer("D", signs)
-        self.reset_parameters(generator)
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Draw the first values; D̃ stays."""
         block_angles_(self.A, self.state_size, "cayley", generator)
-        nn.init.uniform_(self.W_i, -0.01, 0.01, generator=generator)
+        uniform_(0.01, generator, self.W_i)
         nn.init.zeros_(self.b)
 
     def recurrent_matrix(self) -> Tensor:
@@ -94,29 +82,20 @@ class ScoRnn(OrthogonalSystem):
         return {"A": 0.1}
 
 
-ROW = Row(
-    "sequence",
-    ScoRnnConfig,
-    builder(ScoRnn),
-    ScoRnnConfig(5),
-    {
-        # github.com/ndminhkhoi46/asRNN: Hyperparameter.md (batch 128 there, 50 in the own code)
-        "psmnist": Preset(
-            "psmnist",
-            ScoRnnConfig(512, 256),
-            136_970,
-            {"optimizer": "rmsprop", "lr": 7e-4, "batch_size": 50, "epochs": 70},
-        ),
-        # github.com/SpartinStuff/scoRNN, where A has an RMSprop of its own.
-        "adding": Preset(
-            "adding",
-            ScoRnnConfig(170, 85),
-            settings={"optimizer": "adam", "lr": 1e-3, "batch_size": 50},
-        ),
-        "copying": Preset(
-            "copying",
-            ScoRnnConfig(190, 95),
-            settings={"optimizer": "rmsprop", "lr": 1e-3, "batch_size": 20},
-        ),
-    },
-)
+PRESETS = {
+    # github.com/ndminhkhoi46/asRNN: Hyperparameter.md (batch 128 there, 50 in the own code)
+    "psmnist": Preset(
+        "psmnist",
+        ScoRnnConfig(512, 256),
+        136_970,
+        training("rmsprop", 7e-4, batch_size=50, epochs=70),
+    ),
+    # github.com/SpartinStuff/scoRNN, where A has an RMSprop of its own.
+    "adding": Preset(
+        "adding", ScoRnnConfig(170, 85), settings=training("adam", 1e-3, batch_size=50)
+    ),
+    "copying": Preset(
+        "copying", ScoRnnConfig(190, 95), settings=training("rmsprop", 1e-3, batch_size=20)
+    ),
+}
+ROW = row(ScoRnn, ScoRnnConfig(5), PRESETS)

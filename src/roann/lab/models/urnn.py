@@ -5,31 +5,28 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Unpack
+from typing import Unpack
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from roann.lab import limits
-from roann.lab.models.base import HeadInit, Preset, Row
+from roann.lab.limits import Settings, Width
+from roann.lab.models.base import Preset, training
 from roann.lab.models.modrelu import UnitarySystem
-from roann.lab.models.recurrence import Factory, builder, parameter
+from roann.lab.models.recurrence import Factory, parameter, row, uniform_
 
 DENSE = 256  # up to so many units, one product with W is faster than its factors
 
 
 @dataclass(frozen=True)
-class URnnConfig:
+class URnnConfig(Settings):
     """Settings of uRNN.
 
     Attributes:
-        hidden_size: N complex units, a state of 2N real numbers.
+        hidden_size: number of complex units, N; the state has 2N real numbers.
     """
 
-    hidden_size: int = 512
-
-    def __post_init__(self) -> None:
-        limits.whole("hidden_size", self.hidden_size, 1, limits.WIDTH)
+    hidden_size: Width = 512
 
 
 def restricted_unitary(
@@ -62,12 +59,11 @@ def draw_restricted_unitary_(
     theta: Tensor, reflections: Tensor, generator: torch.Generator | None
 ) -> None:
     """The published first values: θ ~ U(±π), reflections ~ U(±√(6/(2 + 2N)))."""
-    bound = math.sqrt(6 / (2 + 2 * theta.shape[1]))
-    nn.init.uniform_(theta, -math.pi, math.pi, generator=generator)
-    nn.init.uniform_(reflections, -bound, bound, generator=generator)
+    uniform_(math.pi, generator, theta)
+    uniform_(math.sqrt(6 / (2 + 2 * theta.shape[1])), generator, reflections)
 
 
-class URnn(UnitarySystem):
+class URnn(UnitarySystem[URnnConfig]):
     r"""uRNN, `Arjovsky, Shah & Bengio 2016 <https://arxiv.org/abs/1511.06464>`_.
 
         W = D₃ R₂ F⁻¹ D₂ Π R₁ F D₁,   h' = modReLU_b(W h + V x),   h₀ learned
@@ -89,11 +85,6 @@ class URnn(UnitarySystem):
     Public versions put an ε into |z| (the map then contracts), draw h₀ anew at every call, or give
     NaN gradients at z = 0; see `complex_modrelu`.
 
-    Args:
-        input_size: I.
-        config: see `URnnConfig`.
-        generator: the source of the permutation and of the first values.
-
     Example:
         >>> system = URnn(1, URnnConfig(hidden_size=8), dtype=torch.float64)
         >>> z = torch.randn(3, 16, dtype=torch.float64)
@@ -101,26 +92,21 @@ class URnn(UnitarySystem):
         True
     """
 
-    head_init: ClassVar[HeadInit] = "xavier_uniform"
+    head_init = "xavier_uniform"
     permutation: Tensor
 
-    def __init__(
-        self,
-        input_size: int,
-        config: URnnConfig,
-        generator: torch.Generator | None = None,
-        **factory: Unpack[Factory],
-    ) -> None:
-        N = config.hidden_size
-        super().__init__(input_size, N, **factory)
+    def _build(self, **factory: Unpack[Factory]) -> None:
+        super()._build(**factory)
+        N = self.hidden_size
         self.theta = parameter(3, N, **factory)
         self.reflections = parameter(2, 2, N, **factory)
-        permutation = torch.randperm(N, generator=generator, device=factory.get("device"))
+        permutation = torch.arange(N, device=factory.get("device"))
         self.register_buffer("permutation", permutation)
-        self.reset_parameters(generator)
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw the first values; Π stays."""
+        """Draw the first values, Π among them."""
+        N, device = self.hidden_size, self.permutation.device
+        self.permutation.copy_(torch.randperm(N, generator=generator, device=device))
         draw_restricted_unitary_(self.theta, self.reflections, generator)
         self.reset_cell(generator)
 
@@ -138,30 +124,18 @@ class URnn(UnitarySystem):
         return lambda h: h @ matrix
 
 
-ROW = Row(
-    "sequence",
-    URnnConfig,
-    builder(URnn),
-    URnnConfig(4),
-    {
-        # github.com/stwisdom/urnn: config_mnist_restricteduRNN*
-        "psmnist": Preset(
-            "psmnist",
-            URnnConfig(512),
-            16_394,
-            {"optimizer": "rmsprop", "lr": 1e-4, "alpha": 0.9, "batch_size": 50},
-        ),
-        # github.com/amarshah/complex_RNN
-        "adding": Preset(
-            "adding",
-            URnnConfig(512),
-            settings={"optimizer": "rmsprop", "lr": 1e-3, "alpha": 0.9, "batch_size": 20},
-        ),
-        # github.com/stwisdom/urnn: run_memory_problem.sh
-        "copying": Preset(
-            "copying",
-            URnnConfig(470),
-            settings={"optimizer": "rmsprop", "lr": 1e-3, "alpha": 0.9, "batch_size": 20},
-        ),
-    },
-)
+PRESETS = {
+    # github.com/stwisdom/urnn: config_mnist_restricteduRNN*
+    "psmnist": Preset(
+        "psmnist", URnnConfig(512), 16_394, training("rmsprop", 1e-4, alpha=0.9, batch_size=50)
+    ),
+    # github.com/amarshah/complex_RNN
+    "adding": Preset(
+        "adding", URnnConfig(512), settings=training("rmsprop", 1e-3, alpha=0.9, batch_size=20)
+    ),
+    # github.com/stwisdom/urnn: run_memory_problem.sh
+    "copying": Preset(
+        "copying", URnnConfig(470), settings=training("rmsprop", 1e-3, alpha=0.9, batch_size=20)
+    ),
+}
+ROW = row(URnn, URnnConfig(4), PRESETS)
