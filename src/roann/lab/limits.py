@@ -54,6 +54,17 @@ class Settings:
             _check(name, hint, getattr(self, name))
 
 
+@dataclass(frozen=True)
+class HiddenSettings(Settings):
+    """Base of the settings of a recurrent system.
+
+    Attributes:
+        hidden_size: number of hidden units, N.
+    """
+
+    hidden_size: Width = 128
+
+
 def _check(field: str, hint: Any, value: Any) -> None:
     if hint is bool:
         flag(field, value)

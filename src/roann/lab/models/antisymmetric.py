@@ -9,18 +9,17 @@ from typing import Unpack
 import torch
 from torch import Tensor, nn
 
-from roann.lab.limits import NonNegative, Settings, Width
-from roann.lab.models.base import Preset, training
+from roann.lab.limits import HiddenSettings, NonNegative, Width
+from roann.lab.models.base import Preset, adagrad
 from roann.lab.models.recurrence import DrivenSystem, Factory, Transition, parameter, row
 from roann.lab.models.skew import skew, skew_size
 
 
 @dataclass(frozen=True)
-class AntisymmetricRnnConfig(Settings):
+class AntisymmetricRnnConfig(HiddenSettings):
     """Settings of the AntisymmetricRNN.
 
     Attributes:
-        hidden_size: number of hidden units, N.
         epsilon: ε, the step size of the Euler scheme.
         gamma: γ, the damping that keeps the Euler scheme stable.
         gated: whether a learned gate multiplies each update.
@@ -78,7 +77,6 @@ class AntisymmetricRnn(DrivenSystem[AntisymmetricRnnConfig]):
         return skew(self.A, self.state_size) - self.config.gamma * eye
 
     def transition(self) -> Transition:
-        """h, d ↦ the next h."""
         M_t, eps = self.recurrent_matrix().mT, self.config.epsilon
 
         def plain(h: Tensor, d: Tensor) -> Tensor:
@@ -91,17 +89,16 @@ class AntisymmetricRnn(DrivenSystem[AntisymmetricRnnConfig]):
         return gated if self.config.gated else plain
 
 
-PRESETS = {
+PRESETS = [
     # The paper searched SGD and Adagrad, lr from 0.1 to 1, ε and γ from 0.001 to 1.
-    "psmnist": Preset(
-        "psmnist", AntisymmetricRnnConfig(128), 9_674, training("adagrad", 0.1, batch_size=128)
-    ),
+    Preset("psmnist", AntisymmetricRnnConfig(128), 9_674, adagrad(0.1, batch_size=128)),
     # github.com/KurochkinAlexey/AntisymmetricRNN
-    "psmnist-gated": Preset(
+    Preset(
         "psmnist",
         AntisymmetricRnnConfig(128, gated=True),
         9_930,
-        training("adagrad", 0.1, batch_size=128, epochs=46),
+        adagrad(0.1, batch_size=128, epochs=46),
+        name="psmnist-gated",
     ),
-}
+]
 ROW = row(AntisymmetricRnn, AntisymmetricRnnConfig(5, gated=True), PRESETS)

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from roann.lab.limits import Length, Settings, Width, fail
-from roann.lab.models.base import Preset, training
+from roann.lab.limits import HiddenSettings, Length, Width, fail
+from roann.lab.models.base import Preset, rmsprop
 from roann.lab.models.recurrence import ConfiguredSystem, Factory, first_state, parameter, row
 
 EPS = 1e-5
@@ -18,11 +18,10 @@ RATE = 0.01  # of the moving averages of the population statistics
 
 
 @dataclass(frozen=True)
-class BnLstmConfig(Settings):
+class BnLstmConfig(HiddenSettings):
     """Settings of BN-LSTM.
 
     Attributes:
-        hidden_size: number of hidden units, N.
         max_length: number of steps with population statistics of their own; later steps share those
             of the last one. The task's horizon if not given.
     """
@@ -165,13 +164,13 @@ def _cell(a: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
     return torch.addcmul(f * c, i, torch.tanh(a[..., 3 * N :])), o
 
 
-PRESETS = {
+PRESETS = [
     # github.com/cooijmanstim/recurrent-batch-normalization: sequential_mnist.py
-    "psmnist": Preset(
+    Preset(
         "psmnist",
         BnLstmConfig(100, 784),
         43_010,
-        training("rmsprop", 1e-3, alpha=0.5, clip_norm=1.0, batch_size=100, epochs=200),
+        rmsprop(1e-3, alpha=0.5, clip_norm=1.0, batch_size=100, epochs=200),
     ),
-}
+]
 ROW = row(BnLstm, BnLstmConfig(4), PRESETS, horizon="max_length")

@@ -8,13 +8,13 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from roann.lab.limits import NonNegative, Settings, Width
-from roann.lab.models.base import Preset, training
+from roann.lab.limits import HiddenSettings, NonNegative, Width
+from roann.lab.models.base import Preset, adam
 from roann.lab.models.recurrence import DrivenSystem, Factory, Transition, parameter, row, uniform_
 
 
 @dataclass(frozen=True)
-class CoRnnConfig(Settings):
+class CoRnnConfig(HiddenSettings):
     """Settings of coRNN.
 
     Attributes:
@@ -64,7 +64,6 @@ class CoRnn(DrivenSystem[CoRnnConfig]):
         uniform_(bound, generator, self.W, self.V, self.b)
 
     def transition(self) -> Transition:
-        """(y, z), d ↦ the next (y, z)."""
         c, W_t = self.config, self.W.mT
 
         def advance(x: Tensor, d: Tensor) -> Tensor:
@@ -76,13 +75,9 @@ class CoRnn(DrivenSystem[CoRnnConfig]):
         return advance
 
 
-PRESETS = {
+PRESETS = [
     # github.com/tk-rusch/coRNN: psMNIST (lr ÷ 10 after epoch 100), adding
-    "psmnist": Preset(
-        "psmnist", CoRnnConfig(), 134_154, training("adam", 0.0054, batch_size=120, epochs=120)
-    ),
-    "adding": Preset(
-        "adding", CoRnnConfig(128, 0.06, 66.0, 15.0), settings=training("adam", 0.02, batch_size=50)
-    ),
-}
+    Preset("psmnist", CoRnnConfig(), 134_154, adam(0.0054, batch_size=120, epochs=120)),
+    Preset("adding", CoRnnConfig(128, 0.06, 66.0, 15.0), None, adam(0.02, batch_size=50)),
+]
 ROW = row(CoRnn, CoRnnConfig(4), PRESETS)

@@ -9,17 +9,16 @@ import torch
 from torch import nn
 
 from roann.kernels.activations import ACTIVATIONS
-from roann.lab.limits import OneOf, Range, Settings, Width
-from roann.lab.models.base import Preset, training
+from roann.lab.limits import HiddenSettings, OneOf, Range, Width
+from roann.lab.models.base import Preset, adam
 from roann.lab.models.recurrence import DrivenSystem, Factory, Transition, parameter, row
 
 
 @dataclass(frozen=True)
-class FastRnnConfig(Settings):
+class FastRnnConfig(HiddenSettings):
     """Settings of FastRNN.
 
     Attributes:
-        hidden_size: number of hidden units, N.
         nonlinearity: activation function φ.
         a: initial value of a; σ(a) multiplies the update, and σ(−3) = 0.047.
         c: initial value of c; σ(c) multiplies the state, and σ(3) = 0.953.
@@ -79,11 +78,9 @@ class FastRnn(DrivenSystem[FastRnnConfig]):
         return lambda h, d: torch.addcmul(keep * h, take, phi(h @ U_t + d))
 
 
-PRESETS = {
+PRESETS = [
     # github.com/microsoft/EdgeML, its example (lr ÷ 10 every 200 epochs): none is published
     # for these tasks.
-    "psmnist": Preset(
-        "psmnist", FastRnnConfig(128), 17_932, training("adam", 0.01, batch_size=100, epochs=300)
-    ),
-}
+    Preset("psmnist", FastRnnConfig(128), 17_932, adam(0.01, batch_size=100, epochs=300)),
+]
 ROW = row(FastRnn, FastRnnConfig(5), PRESETS)

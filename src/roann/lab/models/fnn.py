@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from roann.kernels.activations import ACTIVATIONS
 from roann.lab.limits import Range, Width
-from roann.lab.models.base import Demand, Model, Preset, Row, Streams
-from roann.lab.models.depth import DeepConfig, layer_sizes
+from roann.lab.models.base import Model, Preset
+from roann.lab.models.depth import DeepConfig, deep_row
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,6 @@ class Fnn(Model):
             nn.init.normal_(parameter, generator=generator)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """From (B, I) to (B, O)."""
         x = inputs
         for each in self.chain():
             x = each(x)
@@ -59,14 +58,12 @@ class Fnn(Model):
         return self.phi.value(affine(x))
 
 
-def fnn(config: FnnConfig, demand: Demand, streams: Streams) -> Fnn:
-    """A plain network for a task."""
-    sizes = layer_sizes(config.layers, config.width, demand)
-    return Fnn(sizes, config.nonlinearity, streams("weights"))
+def _fnn(sizes: list[int], config: FnnConfig, generator: torch.Generator) -> Fnn:
+    return Fnn(sizes, config.nonlinearity, generator)
 
 
-PRESETS = {
-    "shallow": Preset("double-moon", FnnConfig(3, 72), 289, {"batch_size": 100}),
-    "deep": Preset("double-moon", FnnConfig(50, 2), 291, {"batch_size": 100}),
-}
-FNN = Row("depth", FnnConfig, fnn, FnnConfig(4, 3), PRESETS)
+PRESETS = [
+    Preset("double-moon", FnnConfig(3, 72), 289, {"batch_size": 100}, "shallow"),
+    Preset("double-moon", FnnConfig(50, 2), 291, {"batch_size": 100}, "deep"),
+]
+FNN = deep_row(_fnn, FnnConfig(4, 3), PRESETS)

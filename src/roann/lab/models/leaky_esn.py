@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from roann.kernels.activations import ACTIVATIONS
-from roann.lab.limits import Fraction, NonNegative, OneOf, Settings, Width, fail
+from roann.lab.limits import Fraction, HiddenSettings, NonNegative, OneOf, Width, fail
 from roann.lab.models.base import Preset
 from roann.lab.models.recurrence import DrivenSystem, Factory, Transition, row
 
@@ -18,11 +18,10 @@ SCALED = ("matrix", "effective")
 
 
 @dataclass(frozen=True)
-class LeakyEsnConfig(Settings):
+class LeakyEsnConfig(HiddenSettings):
     """Settings of a leaky echo state network.
 
     Attributes:
-        hidden_size: number of hidden units, N.
         leak: a, the fraction of the state that is replaced at each step.
         form: "common" multiplies φ by the leak, "jaeger2007" does not.
         radius: spectral radius that the drawn matrix is scaled to.
@@ -86,7 +85,6 @@ class LeakyEsn(DrivenSystem[LeakyEsnConfig]):
             self.W *= _scale_to_radius(torch.linalg.eigvals(self.W) * take, 1 - c.leak, c.radius)
 
     def transition(self) -> Transition:
-        """x, d ↦ the next x."""
         W_t, phi, a = self.W.mT, ACTIVATIONS[self.config.nonlinearity].value, self.config.leak
         take = a if self.config.form == "common" else 1.0
         return lambda x, d: torch.add((1 - a) * x, phi(x @ W_t + d), alpha=take)
@@ -126,5 +124,5 @@ def ridge(states: Tensor, targets: Tensor, penalty: float) -> tuple[Tensor, Tens
 
 
 # None is published for these tasks; on psMNIST github.com/andreaceni/ResESN solves by ridge.
-PRESETS = {"psmnist": Preset("psmnist", LeakyEsnConfig(256), 2_570)}
+PRESETS = [Preset("psmnist", LeakyEsnConfig(256), 2_570)]
 ROW = row(LeakyEsn, LeakyEsnConfig(5, bias_scale=0.1), PRESETS)

@@ -8,13 +8,13 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from roann.lab.limits import NonNegative, Settings, Width
-from roann.lab.models.base import Preset, training
+from roann.lab.limits import HiddenSettings, NonNegative, Width
+from roann.lab.models.base import Preset, adam
 from roann.lab.models.recurrence import DrivenSystem, Factory, Transition, parameter, row, uniform_
 
 
 @dataclass(frozen=True)
-class LemConfig(Settings):
+class LemConfig(HiddenSettings):
     """Settings of long expressive memory.
 
     Attributes:
@@ -71,7 +71,6 @@ class Lem(DrivenSystem[LemConfig]):
         return torch.cat([steps + b_steps, for_z + b_y, for_y + self.b_z], -1)
 
     def transition(self) -> Transition:
-        """(y, z), d ↦ the next (y, z)."""
         N, dt, W, W_z = self.output_size, self.config.dt, self.W.mT, self.W_z.mT
 
         def advance(x: Tensor, d: Tensor) -> Tensor:
@@ -85,16 +84,9 @@ class Lem(DrivenSystem[LemConfig]):
         return advance
 
 
-PRESETS = {
+PRESETS = [
     # github.com/tk-rusch/LEM: src/psMNIST, src/adding
-    "psmnist": Preset(
-        "psmnist",
-        LemConfig(),
-        68_362,
-        training("adam", 0.0073, clip_norm=1.1, batch_size=128, epochs=120),
-    ),
-    "adding": Preset(
-        "adding", LemConfig(128, 0.0242), settings=training("adam", 0.0026, batch_size=50)
-    ),
-}
+    Preset("psmnist", LemConfig(), 68_362, adam(0.0073, clip_norm=1.1, batch_size=128, epochs=120)),
+    Preset("adding", LemConfig(128, 0.0242), None, adam(0.0026, batch_size=50)),
+]
 ROW = row(Lem, LemConfig(4), PRESETS)

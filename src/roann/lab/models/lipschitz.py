@@ -8,17 +8,16 @@ from typing import Unpack
 import torch
 from torch import Tensor, nn
 
-from roann.lab.limits import Fraction, NonNegative, Settings, Width
-from roann.lab.models.base import Preset, training
+from roann.lab.limits import Fraction, HiddenSettings, NonNegative, Width
+from roann.lab.models.base import Preset, adam
 from roann.lab.models.recurrence import DrivenSystem, Factory, Transition, parameter, row, uniform_
 
 
 @dataclass(frozen=True)
-class LipschitzRnnConfig(Settings):
+class LipschitzRnnConfig(HiddenSettings):
     """Settings of the Lipschitz RNN.
 
     Attributes:
-        hidden_size: number of hidden units, N.
         epsilon: ε, the step size of the Euler scheme.
         beta: β, the weight of the skew-symmetric part: 0 symmetric, 0.5 a free matrix, 1 skew.
         gamma: γ, the damping.
@@ -90,13 +89,8 @@ class LipschitzRnn(DrivenSystem[LipschitzRnnConfig]):
         return advance
 
 
-PRESETS = {
+PRESETS = [
     # github.com/erichson/LipschitzRNN: README, driver.py; lr × 0.1 at epoch 90.
-    "psmnist": Preset(
-        "psmnist",
-        LipschitzRnnConfig(),
-        34_314,
-        training("adam", 0.0035, batch_size=128, epochs=100),
-    ),
-}
+    Preset("psmnist", LipschitzRnnConfig(), 34_314, adam(0.0035, batch_size=128, epochs=100)),
+]
 ROW = row(LipschitzRnn, LipschitzRnnConfig(5), PRESETS)

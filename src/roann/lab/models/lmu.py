@@ -8,17 +8,16 @@ from typing import Annotated, Unpack
 import torch
 from torch import Tensor, nn
 
-from roann.lab.limits import Range, Settings, Width, fail
-from roann.lab.models.base import Preset, training
+from roann.lab.limits import HiddenSettings, Range, Width, fail
+from roann.lab.models.base import Preset, adam
 from roann.lab.models.recurrence import DrivenSystem, Factory, Transition, parameter, row
 
 
 @dataclass(frozen=True)
-class LmuConfig(Settings):
+class LmuConfig(HiddenSettings):
     """Settings of the Legendre memory unit.
 
     Attributes:
-        hidden_size: number of hidden units, N.
         order: d, the number of Legendre coefficients in the memory.
         theta: θ, the length of the remembered window in steps; the task's horizon if not given.
     """
@@ -105,7 +104,6 @@ class Lmu(DrivenSystem[LmuConfig]):
         return u @ torch.cat([self.W_x + self.W_m @ into_m, into_m]).mT
 
     def transition(self) -> Transition:
-        """(h, m), d ↦ the next (h, m)."""
         N = self.output_size
         to_m = torch.cat(
             [torch.outer(self.B_bar, self.e_h), self.A_bar + torch.outer(self.B_bar, self.e_m)], 1
@@ -120,13 +118,8 @@ class Lmu(DrivenSystem[LmuConfig]):
         return advance
 
 
-PRESETS = {
+PRESETS = [
     # github.com/nengo/keras-lmu, branch paper: experiments/psMNIST-standard.ipynb
-    "psmnist": Preset(
-        "psmnist",
-        LmuConfig(212, 256, 784.0),
-        102_027,
-        training("adam", 1e-3, batch_size=100, epochs=10),
-    ),
-}
+    Preset("psmnist", LmuConfig(212, 256, 784.0), 102_027, adam(1e-3, batch_size=100, epochs=10)),
+]
 ROW = row(Lmu, LmuConfig(3, 4), PRESETS, horizon="theta")

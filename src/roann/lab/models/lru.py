@@ -42,14 +42,8 @@ class LruConfig(Settings):
 class LinearRecurrence(nn.Module):
     """λ = exp(−e^ν + i e^ϑ),  h' = λ ⊙ h + e^γ ⊙ (B x),  y = Re(C h') + D ⊙ x.
 
-    Complex tensors are held as two real ones: B (2, N, H), C (2, H, N), h = [Re; Im] (…, 2N).
-
-    Args:
-        width: H.
-        hidden_size: N.
-        r_min: the smallest |λ|; |λ|² is uniform between the squares.
-        r_max: the largest |λ|.
-        generator: the source of the first values.
+    Complex tensors are held as two real ones: B (2, N, H), C (2, H, N), h = [Re; Im] (…, 2N). At
+    first |λ|² is uniform between the squares of r_min and r_max.
     """
 
     def __init__(
@@ -156,11 +150,9 @@ class Lru(SequenceSystem):
         )
 
     def forward(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """From u (T, B, I) and x[0] (B, S) to the outputs (T, B, H) and x[T] (B, S)."""
         return self._run(u, first_state(self, u, state))
 
     def step(self, x: Tensor, u: Tensor) -> Tensor:
-        """One step."""
         return self._run(u.unsqueeze(0), x)[1]
 
     def _run(self, u: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:

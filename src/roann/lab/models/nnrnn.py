@@ -9,15 +9,15 @@ from typing import Annotated, Unpack
 import torch
 from torch import Tensor, nn
 
-from roann.lab.limits import WIDTH, Fraction, NonNegative, OneOf, Range, Settings, fail
-from roann.lab.models.base import Preset, training
-from roann.lab.models.modrelu import OrthogonalSystem
+from roann.lab.limits import WIDTH, Fraction, HiddenSettings, NonNegative, OneOf, Range, fail
+from roann.lab.models.base import Preset, rmsprop
+from roann.lab.models.orthogonal import OrthogonalSystem
 from roann.lab.models.recurrence import Factory, parameter, row, uniform_
-from roann.lab.models.skew import ANGLES, block_angles_, exponential, skew, skew_size
+from roann.lab.models.skew import ANGLES, block_angles_, exponential
 
 
 @dataclass(frozen=True)
-class NnRnnConfig(Settings):
+class NnRnnConfig(HiddenSettings):
     """Settings of nnRNN.
 
     Attributes:
@@ -75,7 +75,6 @@ class NnRnn(OrthogonalSystem[NnRnnConfig]):
     def _build(self, **factory: Unpack[Factory]) -> None:
         super()._build(**factory)
         N = self.state_size
-        self.A = parameter(skew_size(N), **factory)
         self.theta = parameter(N // 2, **factory)
         self.gamma = parameter(N // 2, **factory)
         self.T = parameter(N * (N - 2) // 2, **factory)
@@ -100,7 +99,7 @@ class NnRnn(OrthogonalSystem[NnRnnConfig]):
 
     def orthogonal_matrix(self) -> Tensor:
         """P = exp(A)."""
-        return exponential(skew(self.A, self.state_size))
+        return exponential(self.skew_matrix())
 
     def recurrent_matrix(self) -> Tensor:
         """W = P (Λ + T) Pᵀ."""
@@ -113,20 +112,18 @@ class NnRnn(OrthogonalSystem[NnRnnConfig]):
         return drift + 0.5 * self.config.triangle_decay * self.T.square().sum()
 
     def learning_rate_scales(self) -> dict[str, float]:
-        """The factor of P."""
         return {"A": self.config.orthogonal_rate}
 
 
-PRESETS = {
+PRESETS = [
     # github.com/KyleGoyette/nnRNN: README; the supplement says lr 1.5e-4, δ = 0.15.
-    "psmnist": Preset(
-        "psmnist", NnRnnConfig(), 268_042, training("rmsprop", 2e-4, alpha=0.99, batch_size=100)
-    ),
+    Preset("psmnist", NnRnnConfig(), 268_042, rmsprop(2e-4, alpha=0.99, batch_size=100)),
     # The same, for a lag of 200; P at 1e-6.
-    "copying": Preset(
+    Preset(
         "copying",
         NnRnnConfig(128, "cayley", 1e-4, 1e-6, 0.002),
-        settings=training("rmsprop", 5e-4, alpha=0.99, batch_size=10),
+        None,
+        rmsprop(5e-4, alpha=0.99, batch_size=10),
     ),
-}
+]
 ROW = row(NnRnn, NnRnnConfig(6), PRESETS)

@@ -10,17 +10,16 @@ import torch
 from torch import Tensor
 from torch.linalg import vector_norm
 
-from roann.lab.limits import Settings, Width, fail
-from roann.lab.models.base import Preset, training
+from roann.lab.limits import HiddenSettings, Width, fail
+from roann.lab.models.base import Preset, adam
 from roann.lab.models.recurrence import DrivenSystem, Factory, Transition, parameter, row, uniform_
 
 
 @dataclass(frozen=True)
-class NruConfig(Settings):
+class NruConfig(HiddenSettings):
     """Settings of the non-saturating recurrent unit.
 
     Attributes:
-        hidden_size: number of hidden units, N.
         memory_size: m, the length of the memory; m·k must be the square of a multiple of k.
         heads: k, the number of directions written, and of those erased, at each step.
     """
@@ -95,7 +94,6 @@ class Nru(DrivenSystem[NruConfig]):
         return total
 
     def transition(self) -> Transition:
-        """(h, m), d ↦ the next (h, m)."""
         N, s, k = self.output_size, self.side, self.config.heads
         W_h, W_q, b_q = self.W_h.mT, self.W_q.mT, self.b_q
 
@@ -111,10 +109,8 @@ class Nru(DrivenSystem[NruConfig]):
         return advance
 
 
-PRESETS = {
+PRESETS = [
     # github.com/apsarath/NRU: config/nru.yaml; a 785th blank step carries the label there.
-    "psmnist": Preset(
-        "psmnist", NruConfig(), 165_554, training("adam", 1e-3, clip_norm=1.0, batch_size=100)
-    ),
-}
+    Preset("psmnist", NruConfig(), 165_554, adam(1e-3, clip_norm=1.0, batch_size=100)),
+]
 ROW = row(Nru, NruConfig(3, 4, 4), PRESETS)

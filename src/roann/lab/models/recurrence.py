@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import reduce
 from itertools import accumulate
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from roann._checks import fail
-from roann.lab.models.base import Demand, Preset, Row, SequenceSystem, Streams
+from roann.lab.models.base import Demand, Preset, Row, SequenceSystem, Streams, by_name
 
 C = TypeVar("C")
 
@@ -121,7 +121,6 @@ class DrivenSystem(ConfiguredSystem[C]):
         return first_state(self, u, state)
 
     def forward(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """From u (T, B, I) and x[0] (B, S) to the outputs (T, B, H) and x[T] (B, S)."""
         x = self.start(u, state)
         states = scan(self.transition(), self.drive(u), x)
         return self.read(states), states[-1]
@@ -132,28 +131,20 @@ class DrivenSystem(ConfiguredSystem[C]):
         return self.read(reduce(self.transition(), self.drive(u).unbind(0), x))
 
     def step(self, x: Tensor, u: Tensor) -> Tensor:
-        """From x (…, S) and u (…, I) to the next x."""
         return self.transition()(x, self.drive(u))
 
 
 def row(
     system: Callable[[int, Any, torch.Generator], SequenceSystem],
     small: Any,
-    presets: Mapping[str, Preset] | None = None,
+    presets: Iterable[Preset] = (),
     horizon: str | None = None,
 ) -> Row:
-    """The `Row` of a system that is called as `ConfiguredSystem` is.
-
-    Args:
-        system: its class.
-        small: see `Row`.
-        presets: see `Row`.
-        horizon: the field of the settings that is the task's horizon if not given.
-    """
+    """The `Row` of a system; `horizon` names the setting that is the task's horizon by default."""
 
     def build(config: Any, demand: Demand, streams: Streams) -> SequenceSystem:
         if horizon is not None and getattr(config, horizon) is None:
             config = replace(config, **{horizon: demand.horizon})
         return system(demand.input_size, config, streams("weights"))
 
-    return Row("sequence", type(small), build, small, presets or {})
+    return Row("sequence", type(small), build, small, by_name(presets))

@@ -14,7 +14,7 @@ from roann.functional import BACKENDS
 from roann.kernels.activations import ACTIVATIONS
 from roann.kernels.memory import MEMORIES
 from roann.lab.limits import LENGTH, Horizon, OneOf, Range, Settings, Width, fail
-from roann.lab.models.base import Demand, Model, Preset, Row, SequenceSystem, Streams
+from roann.lab.models.base import Demand, Model, Preset, Row, SequenceSystem, Streams, adam, by_name
 from roann.lab.models.depth import layer_sizes
 from roann.nn.init import INITS
 
@@ -121,7 +121,6 @@ class RoaSystem(SequenceSystem):
         self.state_size = self.output_size = rnn.hidden_size
 
     def forward(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """All states (T, B, N) and the last one (B, N)."""
         output, h_n = self.rnn(u, None if state is None else state.unsqueeze(0))
         return output, h_n[0]
 
@@ -132,7 +131,6 @@ class RoaSystem(SequenceSystem):
         return last
 
     def step(self, x: Tensor, u: Tensor) -> Tensor:
-        """One step."""
         return self.rnn.step(x, u)
 
     def learning_rate_scales(self) -> dict[str, float]:
@@ -153,7 +151,6 @@ class RoaDepth(Model):
         self.net = net
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """From (B, I) to (B, O)."""
         prediction: Tensor = self.net(inputs)
         return prediction
 
@@ -213,42 +210,24 @@ def roa_fnn(config: RoaFnnConfig, demand: Demand, streams: Streams) -> RoaDepth:
     return RoaDepth(net)
 
 
-_SEQUENCE: dict[str, str | float] = {"optimizer": "adam", "lr": 0.5}
-_PSMNIST: dict[str, str | float] = {"optimizer": "adam", "lr": 0.1, "batch_size": 100, "epochs": 20}
-_MOON: dict[str, str | float] = {"batch_size": 100}
+_PSMNIST = adam(0.1, batch_size=100, epochs=20)
+_MOON = {"batch_size": 100}
 
-ROA_RNN = Row(
-    "sequence",
-    RoaRnnConfig,
-    roa_rnn,
-    RoaRnnConfig(5),
-    {
-        "copying": Preset(
-            "copying", RoaRnnConfig(190, rho=3.0), 39_909, _SEQUENCE | {"batch_size": 128}
-        ),
-        "adding": Preset(
-            "adding", RoaRnnConfig(128, rho=1 / 200), 16_897, _SEQUENCE | {"batch_size": 50}
-        ),
-        "psmnist-178": Preset("psmnist", RoaRnnConfig(178, rho=0.5), 33_830, _PSMNIST),
-        "psmnist-256": Preset("psmnist", RoaRnnConfig(256, rho=0.5), 68_618, _PSMNIST),
-        "psmnist-512": Preset("psmnist", RoaRnnConfig(512, rho=0.5), 268_298, _PSMNIST),
-        "ablation": Preset("adding", RoaRnnConfig(128, nonlinearity="tanh"), 16_897),
-    },
-)
-EYE_RNN = Row(
-    "sequence",
-    EyeRnnConfig,
-    eye_rnn,
-    EyeRnnConfig(5),
-    {"ablation": Preset("adding", EyeRnnConfig(128, nonlinearity="tanh"), 16_897)},
-)
-ROA_FNN = Row(
-    "depth",
-    RoaFnnConfig,
-    roa_fnn,
-    RoaFnnConfig(6, 3),
-    {
-        "deep": Preset("double-moon", RoaFnnConfig(50), 291, _MOON),
-        "very-deep": Preset("double-moon", RoaFnnConfig(50_000), 299_991, _MOON),
-    },
-)
+ROA_RNN_PRESETS = [
+    Preset("copying", RoaRnnConfig(190, rho=3.0), 39_909, adam(0.5, batch_size=128)),
+    Preset("adding", RoaRnnConfig(128, rho=1 / 200), 16_897, adam(0.5, batch_size=50)),
+    Preset("psmnist", RoaRnnConfig(178, rho=0.5), 33_830, _PSMNIST, "psmnist-178"),
+    Preset("psmnist", RoaRnnConfig(256, rho=0.5), 68_618, _PSMNIST, "psmnist-256"),
+    Preset("psmnist", RoaRnnConfig(512, rho=0.5), 268_298, _PSMNIST, "psmnist-512"),
+    Preset("adding", RoaRnnConfig(128, nonlinearity="tanh"), 16_897, name="ablation"),
+]
+EYE_RNN_PRESETS = [
+    Preset("adding", EyeRnnConfig(128, nonlinearity="tanh"), 16_897, name="ablation")
+]
+ROA_FNN_PRESETS = [
+    Preset("double-moon", RoaFnnConfig(50), 291, _MOON, "deep"),
+    Preset("double-moon", RoaFnnConfig(50_000), 299_991, _MOON, "very-deep"),
+]
+ROA_RNN = Row("sequence", RoaRnnConfig, roa_rnn, RoaRnnConfig(5), by_name(ROA_RNN_PRESETS))
+EYE_RNN = Row("sequence", EyeRnnConfig, eye_rnn, EyeRnnConfig(5), by_name(EYE_RNN_PRESETS))
+ROA_FNN = Row("depth", RoaFnnConfig, roa_fnn, RoaFnnConfig(6, 3), by_name(ROA_FNN_PRESETS))

@@ -9,17 +9,16 @@ from typing import Unpack
 import torch
 from torch import Tensor, nn
 
-from roann.lab.limits import Layers, Settings, Width
-from roann.lab.models.base import Preset, training
+from roann.lab.limits import HiddenSettings, Layers, Width
+from roann.lab.models.base import Preset, rmsprop
 from roann.lab.models.recurrence import DrivenSystem, Factory, Transition, parameter, row, uniform_
 
 
 @dataclass(frozen=True)
-class ShufflingRnnConfig(Settings):
+class ShufflingRnnConfig(HiddenSettings):
     """Settings of the Shuffling RNN.
 
     Attributes:
-        hidden_size: number of hidden units, N.
         width: width h of the hidden layers of the input network f_r.
         layers: number l of hidden layers of f_r.
     """
@@ -83,15 +82,9 @@ class ShufflingRnn(DrivenSystem[ShufflingRnnConfig]):
         return lambda h, beta: torch.relu(h.roll(1, -1) + beta)
 
 
-PRESETS = {
+PRESETS = [
     # github.com/rotmanmi/SRNN: README, main.py; the sizes for psMNIST are ours.
-    "psmnist": Preset(
-        "psmnist", ShufflingRnnConfig(), 50_378, training("rmsprop", 1e-3, alpha=0.9)
-    ),
-    "copying": Preset(
-        "copying",
-        ShufflingRnnConfig(128, 8, 1),
-        settings=training("rmsprop", 1e-3, alpha=0.9, batch_size=20),
-    ),
-}
+    Preset("psmnist", ShufflingRnnConfig(), 50_378, rmsprop(1e-3, alpha=0.9)),
+    Preset("copying", ShufflingRnnConfig(128, 8, 1), None, rmsprop(1e-3, alpha=0.9, batch_size=20)),
+]
 ROW = row(ShufflingRnn, ShufflingRnnConfig(5, 3, 2), PRESETS)

@@ -15,41 +15,32 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from roann.lab.limits import OneOf, Settings, Width
-from roann.lab.models.base import Preset, training
+from roann.lab.limits import HiddenSettings, OneOf, Settings, Width
+from roann.lab.models.base import Preset, adam
 from roann.lab.models.recurrence import ConfiguredSystem, Factory, first_state, row, uniform_
 
 C = TypeVar("C", bound=Settings)
 
 
 @dataclass(frozen=True)
-class LstmConfig(Settings):
-    """Settings of an LSTM.
-
-    Attributes:
-        hidden_size: number of hidden units, N.
-    """
+class LstmConfig(HiddenSettings):
+    """Settings of an LSTM."""
 
     hidden_size: Width = 128
 
 
 @dataclass(frozen=True)
-class GruConfig(Settings):
-    """Settings of a GRU.
-
-    Attributes:
-        hidden_size: number of hidden units, N.
-    """
+class GruConfig(HiddenSettings):
+    """Settings of a GRU."""
 
     hidden_size: Width = 128
 
 
 @dataclass(frozen=True)
-class VanillaRnnConfig(Settings):
+class VanillaRnnConfig(HiddenSettings):
     """Settings of a vanilla RNN.
 
     Attributes:
-        hidden_size: number of hidden units, N.
         nonlinearity: activation function φ: "relu" (the paper's) or "tanh".
     """
 
@@ -200,25 +191,16 @@ class Gru(TorchSystem[GruConfig]):
         return (1 - z) * n + z * x
 
 
-_VANILLA = training("adam", 1e-4)
-_LSTM = training("adam", 5e-3)
-
-VANILLA_RNN = row(
-    VanillaRnn,
-    VanillaRnnConfig(5),
-    {
-        "copying": Preset("copying", VanillaRnnConfig(190), None, _VANILLA | {"batch_size": 128}),
-        "adding": Preset("adding", VanillaRnnConfig(128), None, _VANILLA | {"batch_size": 50}),
-        "psmnist": Preset("psmnist", VanillaRnnConfig(256), 68_874),
-    },
-)
-LSTM = row(
-    Lstm,
-    LstmConfig(4),
-    {
-        "copying": Preset("copying", LstmConfig(190), None, _LSTM | {"batch_size": 128}),
-        "adding": Preset("adding", LstmConfig(128), None, _LSTM | {"batch_size": 50}),
-        "psmnist": Preset("psmnist", LstmConfig(256), 267_786),
-    },
-)
-GRU = row(Gru, GruConfig(4), {"psmnist": Preset("psmnist", GruConfig(256), 201_482)})
+VANILLA_PRESETS = [
+    Preset("copying", VanillaRnnConfig(190), None, adam(1e-4, batch_size=128)),
+    Preset("adding", VanillaRnnConfig(128), None, adam(1e-4, batch_size=50)),
+    Preset("psmnist", VanillaRnnConfig(256), 68_874),
+]
+LSTM_PRESETS = [
+    Preset("copying", LstmConfig(190), None, adam(5e-3, batch_size=128)),
+    Preset("adding", LstmConfig(128), None, adam(5e-3, batch_size=50)),
+    Preset("psmnist", LstmConfig(256), 267_786),
+]
+VANILLA_RNN = row(VanillaRnn, VanillaRnnConfig(5), VANILLA_PRESETS)
+LSTM = row(Lstm, LstmConfig(4), LSTM_PRESETS)
+GRU = row(Gru, GruConfig(4), [Preset("psmnist", GruConfig(256), 201_482)])

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from roann.lab.limits import Layers, NonNegative, Range, Settings, Width
-from roann.lab.models.base import Preset, training
+from roann.lab.limits import HiddenSettings, Layers, NonNegative, Range, Width
+from roann.lab.models.base import Preset, adam
 from roann.lab.models.recurrence import (
     ConfiguredSystem,
     Factory,
@@ -24,7 +24,7 @@ from roann.lab.models.recurrence import (
 
 
 @dataclass(frozen=True)
-class UnicornnConfig(Settings):
+class UnicornnConfig(HiddenSettings):
     """Settings of UnICORNN.
 
     Attributes:
@@ -79,7 +79,6 @@ class Unicornn(ConfiguredSystem[UnicornnConfig]):
         uniform_(0.1, generator, self.c)
 
     def forward(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """From u (T, B, I) and x[0] (B, S) to the outputs (T, B, N) and x[T] (B, S)."""
         x, N, y, after = first_state(self, u, state), self.output_size, u, []
         for level, before in enumerate(self._levels(x)):
             if level and self.training and self.config.dropout:
@@ -114,10 +113,8 @@ class Unicornn(ConfiguredSystem[UnicornnConfig]):
         return advance
 
 
-PRESETS = {
+PRESETS = [
     # github.com/tk-rusch/unicornn: psMNIST
-    "psmnist": Preset(
-        "psmnist", UnicornnConfig(), 136_202, training("adam", 0.00251, batch_size=32)
-    ),
-}
+    Preset("psmnist", UnicornnConfig(), 136_202, adam(0.00251, batch_size=32)),
+]
 ROW = row(Unicornn, UnicornnConfig(3, 2, 0.2, 2.0), PRESETS)
