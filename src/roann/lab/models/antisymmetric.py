@@ -9,7 +9,7 @@ from typing import Unpack
 import torch
 from torch import Tensor, nn
 
-from roann.lab.limits import HiddenSettings, NonNegative, Width
+from roann.lab.limits import HiddenSettings, NonNegative
 from roann.lab.models.base import Preset, adagrad
 from roann.lab.models.recurrence import DrivenSystem, Factory, Transition, parameter, row
 from roann.lab.models.skew import skew, skew_size
@@ -26,7 +26,6 @@ class AntisymmetricRnnConfig(HiddenSettings):
         sigma_w: scale of the initial recurrent weights, drawn from N(0, sigma_w² / N).
     """
 
-    hidden_size: Width = 128
     epsilon: NonNegative = 0.01
     gamma: NonNegative = 0.01
     gated: bool = False
@@ -41,8 +40,7 @@ class AntisymmetricRnn(DrivenSystem[AntisymmetricRnnConfig]):
         h' = h + ε σ(M h + V_z x + b_z) ⊙ tanh(M h + V x + b)         gated, one M in both
 
     Every eigenvalue of M has the real part −γ. Euler is stable in the linear regime if
-    γ ≥ ε(γ² + ω²)/2 for every eigenvalue −γ ± iω, so γ = 0 is unstable. The Jacobian of the plain
-    system is I + εD M.
+    γ ≥ ε(γ² + ω²)/2 for every eigenvalue −γ ± iω, so γ = 0 is unstable. Plain Jacobian: I + εD M.
 
     Count: N(N−1)/2 + N·I + N (gate: + N·I + N), and 10N + 10 for a readout: 9,674 at N = 128,
     gated 9,930. The upper triangle of W − Wᵀ is stored, so the stored number is the effective one;

@@ -12,6 +12,8 @@ from typing import Any, ClassVar, Literal, Protocol
 import torch
 from torch import Tensor, nn
 
+from roann._checks import fail
+
 Streams = Callable[[str], torch.Generator]
 """From a name ("weights", "filter", "head") to the generator of that random stream of the seed."""
 
@@ -88,6 +90,17 @@ class SequenceSystem(Trainable):
         """x[0] (B, S): zero by default."""
         like = next(chain(self.parameters(), self.buffers())).real
         return like.new_zeros(batch, self.state_size)
+
+    def start(self, u: Tensor, state: Tensor | None) -> Tensor:
+        """x[0] (B, S) of a sequence: `state`, or the system's own; refuses shapes that do not fit.
+
+        Override it to prepare the parameters as well.
+        """
+        if u.dim() != 3 or u.shape[0] == 0 or u.shape[2] != self.input_size:
+            fail("u", f"shape (T ≥ 1, B, {self.input_size})", tuple(u.shape))
+        if state is not None and state.shape != (u.shape[1], self.state_size):
+            fail("state", f"shape ({u.shape[1]}, {self.state_size})", tuple(state.shape))
+        return self.initial_state(u.shape[1]) if state is None else state
 
     def last(self, u: Tensor, state: Tensor | None = None) -> Tensor:
         """The output (B, H) after the whole of u.

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from roann.lab.limits import HiddenSettings, Length, Width, fail
 from roann.lab.models.base import Preset, rmsprop
-from roann.lab.models.recurrence import ConfiguredSystem, Factory, first_state, parameter, row
+from roann.lab.models.recurrence import ConfiguredSystem, Factory, parameter, row
 
 EPS = 1e-5
 RATE = 0.01  # of the moving averages of the population statistics
@@ -31,12 +31,7 @@ class BnLstmConfig(HiddenSettings):
 
 
 class Statistics(nn.Module):
-    """Batch normalisation at each time step with statistics of its own, without γ and β.
-
-    Args:
-        length: T_max.
-        size: how many units are normalised.
-    """
+    """Batch norm at each time step by its own statistics, without γ and β; `length` is T_max."""
 
     mean: Tensor
     var: Tensor
@@ -48,8 +43,8 @@ class Statistics(nn.Module):
 
     def forward(self, z: Tensor, t: int, gamma: Tensor, beta: Tensor | None = None) -> Tensor:
         """z (B, size) of step t, by the batch in training mode, else by the population."""
-        row = min(t, len(self.mean) - 1)
-        mean, var = self.mean[row], self.var[row]
+        k = min(t, len(self.mean) - 1)
+        mean, var = self.mean[k], self.var[k]
         return F.batch_norm(z, mean, var, gamma, beta, self.training, RATE, EPS)
 
     def sequence(self, z: Tensor, gamma: Tensor) -> Tensor:
@@ -138,7 +133,7 @@ class BnLstm(ConfiguredSystem[BnLstmConfig]):
 
     def forward(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """As every system; the first step of u is step 0 of the statistics."""
-        h, c = first_state(self, u, state).chunk(2, -1)
+        h, c = self.start(u, state).chunk(2, -1)
         W_h, outputs = self.W_h.mT, []
         drive = self.norm_x.sequence(u @ self.W_x.mT, self.gamma_x) + self.b
         for t, d in enumerate(drive.unbind(0)):

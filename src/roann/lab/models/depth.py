@@ -199,11 +199,9 @@ class ResidualMlp(DeepModel[ResidualMlpConfig]):
         x' = x + s φ(W x + b)
 
     The Jacobian of a layer is I + s D W. With W ~ N(0, 1) and s = 1 its norm over L layers explodes
-    (and with tanh the state may grow by 1 in every layer); s = 1/√depth and 1/depth are the arms
-    that do not.
+    (with tanh the state may grow by 1 per layer); with s = 1/√depth or 1/depth it does not.
 
-    Count: N² + N per layer, as a plain network: 291 for the double moon's 48 layers of width 2 and
-    output map.
+    Count: N² + N per layer, as a plain network; 291 for the double moon, counted as for `Highway`.
 
     Start: all weights and biases N(0, 1), as the plain network it is compared with.
 

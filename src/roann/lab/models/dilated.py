@@ -3,39 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, Unpack
+from typing import Annotated, Any, Unpack, cast
 
 import torch
 from torch import Tensor, nn
 
 from roann.kernels.activations import ACTIVATIONS
 from roann.lab.limits import HiddenSettings, Length, OneOf, Width, fail
+from roann.lab.models import torch_rnns
 from roann.lab.models.base import Preset, SequenceSystem, rmsprop
-from roann.lab.models.recurrence import (
-    ConfiguredSystem,
-    Factory,
-    first_state,
-    parameter,
-    row,
-    uniform_,
-)
-from roann.lab.models.torch_rnns import (
-    Gru,
-    GruConfig,
-    Lstm,
-    LstmConfig,
-    TorchSystem,
-    VanillaRnn,
-    VanillaRnnConfig,
-)
+from roann.lab.models.recurrence import ConfiguredSystem, Factory, parameter, row, uniform_
 
-CELLS: dict[str, tuple[type[TorchSystem[Any]], Callable[[int], Any]]] = {
-    "rnn": (VanillaRnn, partial(VanillaRnnConfig, nonlinearity="tanh")),
-    "gru": (Gru, GruConfig),
-    "lstm": (Lstm, LstmConfig),
+CELLS: dict[str, tuple[type[torch_rnns.TorchSystem[Any]], Callable[[int], Any]]] = {
+    "rnn": (torch_rnns.VanillaRnn, partial(torch_rnns.VanillaRnnConfig, nonlinearity="tanh")),
+    "gru": (torch_rnns.Gru, torch_rnns.GruConfig),
+    "lstm": (torch_rnns.Lstm, torch_rnns.LstmConfig),
 }
 
 
@@ -103,7 +88,7 @@ class DilatedRnn(SequenceSystem):
 
     def forward(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         y, after, window = u, [], u
-        for s, layer, memory in self._memories(first_state(self, u, state)):
+        for s, layer, memory in self._memories(self.start(u, state)):
             before = memory.movedim(-2, 0)
             y, memory = _run(layer, s, y, before)
             after.append(memory.movedim(0, -2).flatten(-2))
@@ -129,9 +114,7 @@ class DilatedRnn(SequenceSystem):
         return layer.read(memory[..., -self.dilations[0] :, :]).flatten(-2)
 
     def _layers(self) -> Iterator[tuple[int, SequenceSystem]]:
-        for s, layer in zip(self.dilations, self.layers, strict=True):
-            assert isinstance(layer, SequenceSystem)
-            yield s, layer
+        return zip(self.dilations, cast("Iterable[SequenceSystem]", self.layers), strict=True)
 
     def _memories(self, x: Tensor) -> Iterator[tuple[int, SequenceSystem, Tensor]]:
         """Dilation, layer, and its last s states (…, s, S_l), oldest first."""
@@ -151,8 +134,7 @@ def _windows(x: Tensor, shapes: list[tuple[int, int]]) -> list[Tensor]:
 def _run(layer: SequenceSystem, s: int, u: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
     """Outputs (T, B, N) and the last s states (s, B, S), of a layer of dilation s.
 
-    Chain j (of s) does the steps j, j + s, …: all chains do ⌊T/s⌋ steps, the first T mod s of them
-    one more.
+    Chain j (of s) does the steps j, j + s, …: ⌊T/s⌋ of them, the first T mod s chains one more.
     """
     T, B, _ = u.shape
     rounds, rest = divmod(T, s)
@@ -222,8 +204,7 @@ class DilatedCnn(ConfiguredSystem[DilatedCnnConfig]):
     about 2^L of them in all instead of L·T.
 
     Count: 2N·I + N + (L−1)(2N² + N), and 10N + 10 for a readout: 46,110 at N = 50, L = 10, the
-    table's 46k. That number fixes kernels of two taps with bias, no gate and no 1×1 maps; φ is
-    not settled by any source.
+    table's 46k. That fixes kernels of two taps with bias, no gate, no 1×1 maps; φ is unknown.
 
     Start: as torch.nn.Conv1d, U(±1/√(2·inputs)).
 
@@ -252,7 +233,7 @@ class DilatedCnn(ConfiguredSystem[DilatedCnnConfig]):
 
     def forward(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         y, after = u, []
-        for level, memory in self._memories(first_state(self, u, state)):
+        for level, memory in self._memories(self.start(u, state)):
             s = self.dilations[level]
             line = torch.cat([memory.movedim(-2, 0), y])
             after.append(line[-s:].movedim(0, -2).flatten(-2))
@@ -263,7 +244,7 @@ class DilatedCnn(ConfiguredSystem[DilatedCnnConfig]):
         """The last output, from only those steps of each layer that it depends on."""
         if state is not None:
             return self.forward(u, state)[1][..., : self.output_size]
-        first_state(self, u, state)
+        self.start(u, state)
         wanted = [{len(u) - 1}]  # steps of y^L, then of what each layer reads, downwards
         for s in reversed(self.dilations):
             wanted.append(wanted[-1] | {t - s for t in wanted[-1] if t >= s})

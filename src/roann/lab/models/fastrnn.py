@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from roann.kernels.activations import ACTIVATIONS
-from roann.lab.limits import HiddenSettings, OneOf, Range, Width
+from roann.lab.limits import HiddenSettings, OneOf, Range
 from roann.lab.models.base import Preset, adam
 from roann.lab.models.recurrence import DrivenSystem, Factory, Transition, parameter, row
 
@@ -25,7 +25,6 @@ class FastRnnConfig(HiddenSettings):
         learn_scalars: whether a and c are trained; if not and c = −a, this is eyeRNN.
     """
 
-    hidden_size: Width = 128
     nonlinearity: Annotated[str, OneOf(("tanh", "relu", "sigmoid"))] = "tanh"
     a: Annotated[float, Range(-100, 100)] = -3.0
     c: Annotated[float, Range(-100, 100)] = 3.0
@@ -39,8 +38,7 @@ class FastRnn(DrivenSystem[FastRnnConfig]):
 
     a and c are trained scalars; they start at −3 and +3, so that the two weights sum to 1. Frozen
     at a = logit(α), c = logit(1 − α) this is the additive network with the filter O = I (eyeRNN).
-    The Jacobian is σ(c)I + σ(a)D U. Ports that leave out the sigmoids multiply the state by ±3 and
-    diverge.
+    The Jacobian is σ(c)I + σ(a)D U. Ports without sigmoids multiply the state by ±3 and diverge.
 
     Count: N² + N·I + N + 2, and 10N + 10 for a readout: 17,932 at N = 128 (the table has none).
 
@@ -79,8 +77,7 @@ class FastRnn(DrivenSystem[FastRnnConfig]):
 
 
 PRESETS = [
-    # github.com/microsoft/EdgeML, its example (lr ÷ 10 every 200 epochs): none is published
-    # for these tasks.
+    # github.com/microsoft/EdgeML's example (lr ÷ 10 every 200 epochs); none is published for this.
     Preset("psmnist", FastRnnConfig(128), 17_932, adam(0.01, batch_size=100, epochs=300)),
 ]
 ROW = row(FastRnn, FastRnnConfig(5), PRESETS)

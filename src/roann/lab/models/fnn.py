@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from itertools import pairwise
 from typing import Annotated
 
@@ -45,10 +45,7 @@ class Fnn(Model):
             nn.init.normal_(parameter, generator=generator)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        x = inputs
-        for each in self.chain():
-            x = each(x)
-        return x
+        return reduce(lambda x, layer: layer(x), self.chain(), inputs)
 
     def chain(self) -> list[Callable[[Tensor], Tensor]]:
         """Every layer."""
@@ -58,12 +55,8 @@ class Fnn(Model):
         return self.phi.value(affine(x))
 
 
-def _fnn(sizes: list[int], config: FnnConfig, generator: torch.Generator) -> Fnn:
-    return Fnn(sizes, config.nonlinearity, generator)
-
-
 PRESETS = [
     Preset("double-moon", FnnConfig(3, 72), 289, {"batch_size": 100}, "shallow"),
     Preset("double-moon", FnnConfig(50, 2), 291, {"batch_size": 100}, "deep"),
 ]
-FNN = deep_row(_fnn, FnnConfig(4, 3), PRESETS)
+FNN = deep_row(lambda sizes, c, rng: Fnn(sizes, c.nonlinearity, rng), FnnConfig(4, 3), PRESETS)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Annotated, Any, TypeVar, Unpack
+from typing import Annotated, Any, TypeVar, Unpack, cast
 
 import torch
 import torch.nn.functional as F
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from roann.lab.limits import Horizon, Layers, Range, Settings, Width, fail
 from roann.lab.models.base import Preset, adam
-from roann.lab.models.recurrence import ConfiguredSystem, Factory, first_state, parameter, row
+from roann.lab.models.recurrence import ConfiguredSystem, Factory, parameter, row
 
 Map = Callable[[Tensor], Tensor]
 Layout = tuple[list[tuple[int, int]], list[tuple[int, float]]]
@@ -27,10 +27,10 @@ class CellConfig(Settings):
     """Settings of the cells of every IndRNN.
 
     Attributes:
-        magnitude: |u| ≤ magnitude^(1/horizon), so that no unit grows by more over a sequence.
+        magnitude: largest growth of a unit over a sequence; |u| ≤ magnitude^(1/horizon).
         horizon: length of the sequences; the task's if not given.
         batch_norm: whether every recurrence is followed by batch normalisation.
-        dropout: dropout rate after that; one mask for all steps.
+        dropout: dropout rate after each recurrence; one mask for all steps.
     """
 
     magnitude: Annotated[float, Range(1, 1e6)] = 5.0
@@ -70,16 +70,10 @@ class IndependentScan(torch.autograd.Function):
 
 
 class IndependentCell(nn.Module):
-    """ReLU(d + u ⊙ h), then batch normalisation over batch and time, then dropout.
+    """ReLU(d + u ⊙ h), then batch norm over batch and time, then dropout, one mask for all steps.
 
     u is kept within ±bound: before every sequence in training mode by projection, as published,
     and wherever it is used, so that the last update is bounded too.
-
-    Args:
-        size: N.
-        bound: of |u|.
-        batch_norm: whether to normalise.
-        dropout: the rate; one mask for all steps.
     """
 
     def __init__(
@@ -164,7 +158,7 @@ class IndNetwork(ConfiguredSystem[C]):
         """From the inputs to the output; `mix` is the next affine map, `recur` the next cell."""
 
     def forward(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        return self._run(u, first_state(self, u, state), IndependentCell.__call__)
+        return self._run(u, self.start(u, state), IndependentCell.__call__)
 
     def last(self, u: Tensor, state: Tensor | None = None) -> Tensor:
         """The output after the whole of u; in training mode with the statistics of the batch."""
@@ -179,10 +173,8 @@ class IndNetwork(ConfiguredSystem[C]):
         *_, cell = self._cells()
         return cell.finish(x[..., -self.output_size :])
 
-    def _cells(self) -> Iterator[IndependentCell]:
-        for cell in self.cells:
-            assert isinstance(cell, IndependentCell)
-            yield cell
+    def _cells(self) -> Iterable[IndependentCell]:
+        return cast("Iterable[IndependentCell]", self.cells)
 
     def _run(
         self, u: Tensor, x: Tensor, verb: Callable[[IndependentCell, Tensor, Tensor], Any]
@@ -239,7 +231,7 @@ class DenseIndRnnConfig(CellConfig):
     Attributes:
         growth: number of units g that a dense layer adds.
         blocks: number of dense layers in each block.
-        first: the first layer has first·g units.
+        first: size of the first layer, in multiples of growth.
     """
 
     growth: Width = 16
@@ -265,9 +257,8 @@ class IndRnn(IndNetwork[IndRnnConfig]):
     187,786 for 12, as in the published logs (the table has none). Without batch norm 2NL less:
     17,281 for the adding problem's 2 × 128.
 
-    Start: u ~ U(0, bound), of the last layer U(1/bound, bound) (in the published code this
-    option looks for a name that does not exist and never fires); W Kaiming uniform with a = 8,
-    b = 0.
+    Start: u ~ U(0, bound), of the last layer U(1/bound, bound) (in the published code this option
+    looks for a name that does not exist and never fires); W Kaiming uniform with a = 8, b = 0.
 
     Example:
         >>> system = IndRnn(1, IndRnnConfig(4, layers=1, horizon=100))
@@ -295,8 +286,7 @@ class ResidualIndRnn(IndNetwork[ResidualIndRnnConfig]):
     with cell = ReLU(· + u ⊙ h), batch norm, dropout (pre-activation; the published code's order).
 
     Count: I·N + N + 2·blocks·(N² + N) + 3N(2·blocks + 1), and 10N + 10 for a readout: 170,890 for
-    5 blocks of 128, as in the published log. The paper calls this "12 layers"; its code has 11
-    recurrences.
+    5 blocks of 128, as in the published log. The paper says 12 layers; its code has 11.
 
     Start: as `IndRnn`.
     """
@@ -362,9 +352,6 @@ PLAIN_PRESETS = [
 ]
 RESIDUAL_PRESETS = [Preset("psmnist", ResidualIndRnnConfig(), 170_890, _PSMNIST)]
 DENSE_PRESETS = [Preset("psmnist", DenseIndRnnConfig(), 256_514, _PSMNIST)]
-_SMALL = IndRnnConfig(hidden_size=4, layers=2)
-_SMALL_RESIDUAL = ResidualIndRnnConfig(hidden_size=3, blocks=1)
-_SMALL_DENSE = DenseIndRnnConfig(growth=1, blocks=(1, 1), first=3)
-PLAIN = row(IndRnn, _SMALL, PLAIN_PRESETS, horizon="horizon")
-RESIDUAL = row(ResidualIndRnn, _SMALL_RESIDUAL, RESIDUAL_PRESETS, horizon="horizon")
-DENSE = row(DenseIndRnn, _SMALL_DENSE, DENSE_PRESETS, horizon="horizon")
+PLAIN = row(IndRnn, IndRnnConfig(hidden_size=4, layers=2), PLAIN_PRESETS)
+RESIDUAL = row(ResidualIndRnn, ResidualIndRnnConfig(hidden_size=3, blocks=1), RESIDUAL_PRESETS)
+DENSE = row(DenseIndRnn, DenseIndRnnConfig(growth=1, blocks=(1, 1), first=3), DENSE_PRESETS)

@@ -13,9 +13,6 @@ from roann.lab.limits import Fraction, HiddenSettings, NonNegative, OneOf, Width
 from roann.lab.models.base import Preset
 from roann.lab.models.recurrence import DrivenSystem, Factory, Transition, row
 
-FORMS = ("common", "jaeger2007")
-SCALED = ("matrix", "effective")
-
 
 @dataclass(frozen=True)
 class LeakyEsnConfig(HiddenSettings):
@@ -34,9 +31,9 @@ class LeakyEsnConfig(HiddenSettings):
 
     hidden_size: Width = 256
     leak: Fraction = 0.3
-    form: Annotated[str, OneOf(FORMS)] = "common"
+    form: Annotated[str, OneOf(("common", "jaeger2007"))] = "common"
     radius: NonNegative = 0.9
-    radius_of: Annotated[str, OneOf(SCALED)] = "matrix"
+    radius_of: Annotated[str, OneOf(("matrix", "effective"))] = "matrix"
     input_scale: NonNegative = 1.0
     bias_scale: NonNegative = 0.0
     nonlinearity: Annotated[str, OneOf(("tanh", "identity", "relu"))] = "tanh"

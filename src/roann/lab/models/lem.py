@@ -33,9 +33,8 @@ class Lem(DrivenSystem[LemConfig]):
         z' = (1 − Δ) ⊙ z + Δ ⊙ tanh(W_y y + V_y x + b_y)
         y' = (1 − Δ̄) ⊙ y + Δ̄ ⊙ tanh(W_z z' + V_z x + b_z)         with the new z
 
-    State (y, z), output y. V holds the rows of Δ̄, Δ, V_z, V_y in this order and W those of Δ̄, Δ,
-    W_y, as in the published code; each of the three products has its bias. A port that feeds the
-    old z to y is another system.
+    State (y, z), output y. V holds the rows of Δ̄, Δ, V_z, V_y in this order, W those of Δ̄, Δ, W_y,
+    as published; each product has its bias. A port that feeds the old z to y is another system.
 
     Count: 4N² + 4N·I + 8N, and 10N + 10 for a readout: 68,362 at N = 128, as a torch LSTM.
 

@@ -8,7 +8,7 @@ from typing import Unpack
 import torch
 from torch import Tensor, nn
 
-from roann.lab.limits import Fraction, HiddenSettings, NonNegative, Width
+from roann.lab.limits import Fraction, HiddenSettings, NonNegative
 from roann.lab.models.base import Preset, adam
 from roann.lab.models.recurrence import DrivenSystem, Factory, Transition, parameter, row, uniform_
 
@@ -24,7 +24,6 @@ class LipschitzRnnConfig(HiddenSettings):
         init_std: N times the standard deviation of the initial entries of M_A and M_W.
     """
 
-    hidden_size: Width = 128
     epsilon: NonNegative = 0.03
     beta: Fraction = 0.75
     gamma: NonNegative = 0.001
@@ -38,8 +37,7 @@ class LipschitzRnn(DrivenSystem[LipschitzRnnConfig]):
         h' = h + ε A h + ε tanh(W h + U x + b)
 
     the forward Euler scheme of ḣ = A h + tanh(W h + U x + b). The symmetric part of A is
-    (1 − β)(M + Mᵀ) − γI, so that max Re λ(A) ≤ (1 − β) λ_max(M + Mᵀ) − γ. The Jacobian is
-    I + εA + εD W.
+    (1 − β)(M + Mᵀ) − γI, so max Re λ(A) ≤ (1 − β) λ_max(M + Mᵀ) − γ. Jacobian: I + εA + εD W.
 
     Count: 2N² + N·I + N, and 10N + 10 for a readout: 34,314 at N = 128, the table's 34k.
 

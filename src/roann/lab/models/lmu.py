@@ -39,12 +39,12 @@ def delay_network(order: int, theta: float) -> tuple[Tensor, Tensor]:
         >>> bool((A[0, 0] + B[0] - 1).abs() < 1e-15)
         True
     """
-    i = torch.arange(order, dtype=torch.float64)
-    row, column = i.unsqueeze(1), i.unsqueeze(0)
-    below = torch.where((row - column) % 2 == 0, -1.0, 1.0).to(i)
+    j = torch.arange(order, dtype=torch.float64)
+    i = j.unsqueeze(1)
+    below = torch.where((i - j) % 2 == 0, -1.0, 1.0).to(j)
     generator = torch.zeros(order + 1, order + 1, dtype=torch.float64)
-    generator[:order, :order] = (2 * row + 1) * torch.where(row < column, -1.0, below) / theta
-    generator[:order, order] = (2 * i + 1) * torch.where(i % 2 == 0, 1.0, -1.0) / theta
+    generator[:order, :order] = (2 * i + 1) * torch.where(i < j, -1.0, below) / theta
+    generator[:order, order] = (2 * j + 1) * torch.where(j % 2 == 0, 1.0, -1.0) / theta
     held = torch.linalg.matrix_exp(generator)
     return held[:order, :order], held[:order, order]
 

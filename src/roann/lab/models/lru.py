@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from roann.lab.limits import Layers, Range, Settings, Width, fail
 from roann.lab.models.base import SequenceSystem
-from roann.lab.models.recurrence import Factory, first_state, parameter, row, scan, uniform_
+from roann.lab.models.recurrence import Factory, parameter, row, scan, uniform_
 
 
 @dataclass(frozen=True)
@@ -117,9 +117,8 @@ class Lru(SequenceSystem):
         λ = exp(−e^ν + i e^ϑ),   h' = λ ⊙ h + e^γ ⊙ (B x),   y = Re(C h') + D ⊙ x
 
     in each of L blocks x + GLU(GELU(y(norm x))), after an affine map of the inputs to the width.
-    The recurrence is linear and diagonal, stable by construction (|λ| < 1); all that is
-    nonlinear acts between layers. The state is the output, on which nothing depends, followed by
-    h of all units.
+    The recurrence is linear, diagonal and stable by construction (|λ| < 1); all that is nonlinear
+    acts between layers. The state is the output, on which nothing depends, and h of all units.
 
     Start: |λ|² ~ U(r_min², r_max²), phases U(0, 2π), γ = log √(1 − |λ|²), B and C normal with
     variance 1/(2H) and 1/N per part, D ~ N(0, 1); affine maps as torch.nn.Linear.
@@ -150,7 +149,7 @@ class Lru(SequenceSystem):
         )
 
     def forward(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        return self._run(u, first_state(self, u, state))
+        return self._run(u, self.start(u, state))
 
     def step(self, x: Tensor, u: Tensor) -> Tensor:
         return self._run(u.unsqueeze(0), x)[1]

@@ -61,8 +61,7 @@ class NnRnn(OrthogonalSystem[NnRnnConfig]):
     RNN), but then γ and θ are no longer the eigenvalues. It also never uses its chosen start
     of P, and stores N angles of which it reads half; here neither.
 
-    Start: T = 0, γ = 1, θ ~ U(0, 2π), the skew matrix of P by planes, W_i Kaiming normal,
-    b ~ U(±0.01).
+    Start: T = 0, γ = 1, θ ~ U(0, 2π); the skew matrix of P, W_i and b as in `ExpRnn`.
 
     Example:
         >>> system = NnRnn(1, NnRnnConfig(hidden_size=8), dtype=torch.float64)

@@ -60,7 +60,7 @@ class ExpRnnConfig(HiddenSettings):
     """Settings of expRNN.
 
     Attributes:
-        angles: how A is first drawn: "cayley" (published for MNIST) or "henaff" (for copying).
+        angles: how the skew matrix A is first drawn: "cayley" (MNIST) or "henaff" (copying).
     """
 
     hidden_size: Width = 512
@@ -116,7 +116,7 @@ class ScoRnnConfig(HiddenSettings):
     """Settings of scoRNN.
 
     Attributes:
-        negative: number ρ of entries of D̃ that are −1; half of them, rounded down, if not given.
+        negative: number ρ of −1 on the diagonal of the sign matrix D̃; ⌊N/2⌋ if not given.
     """
 
     hidden_size: Width = 512

@@ -12,7 +12,6 @@ from typing import Any, ClassVar, Generic, TypedDict, TypeVar, Unpack
 import torch
 from torch import Tensor, nn
 
-from roann._checks import fail
 from roann.lab.models.base import Demand, Preset, Row, SequenceSystem, Streams, by_name
 
 C = TypeVar("C")
@@ -48,20 +47,8 @@ def uniform_(bound: float, generator: torch.Generator | None, *tensors: Tensor) 
         nn.init.uniform_(tensor, -bound, bound, generator=generator)
 
 
-def first_state(system: SequenceSystem, u: Tensor, state: Tensor | None) -> Tensor:
-    """x[0] (B, S): `state`, or the system's own; refuses inputs and states that do not fit."""
-    if u.dim() != 3 or u.shape[0] == 0 or u.shape[2] != system.input_size:
-        fail("u", f"shape (T ≥ 1, B, {system.input_size})", tuple(u.shape))
-    if state is not None and state.shape != (u.shape[1], system.state_size):
-        fail("state", f"shape ({u.shape[1]}, {system.state_size})", tuple(state.shape))
-    return system.initial_state(u.shape[1]) if state is None else state
-
-
 class ConfiguredSystem(SequenceSystem, Generic[C]):
     """Abstract: a system made from its settings.
-
-    `_build` makes the parameters and sets `state_size` and `output_size`; `reset_parameters` draws
-    the first values.
 
     Args:
         input_size: I.
@@ -97,8 +84,7 @@ class DrivenSystem(ConfiguredSystem[C]):
         d[k] = drive(u[k]),    x[k+1] = f(x[k], d[k+1])
 
     `drive` is one product over all times; `transition` makes f, so that whatever depends on
-    parameters alone (a matrix exponential, say) is computed once per sequence, never cached
-    beyond it.
+    parameters alone (a matrix exponential, say) is computed once per sequence and not kept.
 
     Attributes:
         input_map: the names of V and b where `drive` is V u + b.
@@ -115,10 +101,6 @@ class DrivenSystem(ConfiguredSystem[C]):
     @abstractmethod
     def transition(self) -> Transition:
         """The map f from (x, d) to the next x, for the present parameters."""
-
-    def start(self, u: Tensor, state: Tensor | None) -> Tensor:
-        """x[0] (B, S), before every sequence; override to prepare the parameters as well."""
-        return first_state(self, u, state)
 
     def forward(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         x = self.start(u, state)
@@ -138,12 +120,12 @@ def row(
     system: Callable[[int, Any, torch.Generator], SequenceSystem],
     small: Any,
     presets: Iterable[Preset] = (),
-    horizon: str | None = None,
+    horizon: str = "horizon",
 ) -> Row:
-    """The `Row` of a system; `horizon` names the setting that is the task's horizon by default."""
+    """The `Row` of a system; `horizon` names a setting that is the task's horizon if not given."""
 
     def build(config: Any, demand: Demand, streams: Streams) -> SequenceSystem:
-        if horizon is not None and getattr(config, horizon) is None:
+        if hasattr(config, horizon) and getattr(config, horizon) is None:
             config = replace(config, **{horizon: demand.horizon})
         return system(demand.input_size, config, streams("weights"))
 

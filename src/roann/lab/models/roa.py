@@ -140,11 +140,7 @@ class RoaSystem(SequenceSystem):
 
 
 class RoaDepth(Model):
-    """A `roann.RoaFNN` as a model: its last layer of neurons is the prediction.
-
-    Args:
-        net: the network.
-    """
+    """A `roann.RoaFNN` as a model: its last layer of neurons is the prediction."""
 
     def __init__(self, net: RoaFNN) -> None:
         super().__init__()

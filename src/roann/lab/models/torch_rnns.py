@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from roann.lab.limits import HiddenSettings, OneOf, Settings, Width
+from roann.lab.limits import HiddenSettings, OneOf, Settings
 from roann.lab.models.base import Preset, adam
-from roann.lab.models.recurrence import ConfiguredSystem, Factory, first_state, row, uniform_
+from roann.lab.models.recurrence import ConfiguredSystem, Factory, row, uniform_
 
 C = TypeVar("C", bound=Settings)
 
@@ -26,14 +26,10 @@ C = TypeVar("C", bound=Settings)
 class LstmConfig(HiddenSettings):
     """Settings of an LSTM."""
 
-    hidden_size: Width = 128
-
 
 @dataclass(frozen=True)
 class GruConfig(HiddenSettings):
     """Settings of a GRU."""
-
-    hidden_size: Width = 128
 
 
 @dataclass(frozen=True)
@@ -44,19 +40,13 @@ class VanillaRnnConfig(HiddenSettings):
         nonlinearity: activation function φ: "relu" (the paper's) or "tanh".
     """
 
-    hidden_size: Width = 128
     nonlinearity: Annotated[str, OneOf(("relu", "tanh"))] = "relu"
 
 
 class TorchSystem(ConfiguredSystem[C]):
-    """Abstract: a system whose sequences run in a torch layer, `core`, of one level.
+    """Abstract: a system whose sequences run in a torch layer, `core`, of one level."""
 
-    Attributes:
-        layer: the class of `core`, which takes the settings by their names.
-        core: the layer.
-    """
-
-    layer: ClassVar[type[Any]]
+    layer: ClassVar[type[Any]]  # of `core`; takes the settings by their names
     core: nn.RNNBase
 
     def _build(self, **factory: Unpack[Factory]) -> None:
@@ -83,7 +73,7 @@ class TorchSystem(ConfiguredSystem[C]):
         return linear(x, getattr(core, f"weight_{side}_l0"), getattr(core, f"bias_{side}_l0"))
 
     def forward(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        output, h = self.core(u, first_state(self, u, state).unsqueeze(0))
+        output, h = self.core(u, self.start(u, state).unsqueeze(0))
         return output, h[0]
 
 
@@ -96,8 +86,7 @@ class VanillaRnn(TorchSystem[VanillaRnnConfig]):
     The Jacobian is D W, with D = diag φ'. φ is the paper's ReLU, or tanh.
 
     Count: N² + N·I + 2N, and 10N + 10 for a readout: 68,874 at N = 256. The table's 68k, quoted
-    from Chang et al. 2017, fits one bias: 256 numbers fewer, 68,618, with its hundreds cut off. See
-    Note [Two biases].
+    from Chang et al. 2017, fits one bias: 68,618, rounded down; see Note [Two biases].
 
     Start, as in the paper: W orthogonal, all else U(±1/√N).
 
@@ -130,8 +119,7 @@ class Lstm(TorchSystem[LstmConfig]):
     from Helfrich et al. 2018, is this rounded; with one bias, 1,024 fewer, it is 266,762, which
     rounds alike. See Note [Two biases].
 
-    Start, as in the paper: the W of each gate orthogonal, all else U(±1/√N), so that no forget
-    bias of 1 is added.
+    Start, as in the paper: W of each gate orthogonal, all else U(±1/√N); no forget bias of 1.
 
     Example:
         >>> system = Lstm(1, LstmConfig(8), dtype=torch.float64)
@@ -147,7 +135,7 @@ class Lstm(TorchSystem[LstmConfig]):
         self.state_size = 2 * self.output_size
 
     def forward(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        h, c = first_state(self, u, state).unsqueeze(0).chunk(2, -1)
+        h, c = self.start(u, state).unsqueeze(0).chunk(2, -1)
         output, (h, c) = self.core(u, (h.contiguous(), c.contiguous()))
         return output, torch.cat([h[0], c[0]], dim=-1)
 

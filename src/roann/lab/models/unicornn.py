@@ -11,16 +11,7 @@ from torch import Tensor, nn
 
 from roann.lab.limits import HiddenSettings, Layers, NonNegative, Range, Width
 from roann.lab.models.base import Preset, adam
-from roann.lab.models.recurrence import (
-    ConfiguredSystem,
-    Factory,
-    Transition,
-    first_state,
-    parameter,
-    row,
-    scan,
-    uniform_,
-)
+from roann.lab.models.recurrence import ConfiguredSystem, Factory, Transition, parameter, row, scan
 
 
 @dataclass(frozen=True)
@@ -76,10 +67,10 @@ class Unicornn(ConfiguredSystem[UnicornnConfig]):
             nn.init.kaiming_uniform_(V, a=8, generator=generator)
         nn.init.zeros_(self.b)
         nn.init.uniform_(self.w, 0, 1, generator=generator)
-        uniform_(0.1, generator, self.c)
+        nn.init.uniform_(self.c, -0.1, 0.1, generator=generator)
 
     def forward(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        x, N, y, after = first_state(self, u, state), self.output_size, u, []
+        x, N, y, after = self.start(u, state), self.output_size, u, []
         for level, before in enumerate(self._levels(x)):
             if level and self.training and self.config.dropout:
                 y = y * F.dropout(torch.ones_like(y[0]), self.config.dropout)

@@ -122,13 +122,11 @@ class URnn(UnitarySystem[URnnConfig]):
         W = D₃ R₂ F⁻¹ D₂ Π R₁ F D₁,   h' = modReLU_b(W h + V x),   h₀ learned
 
     on complex h, with modReLU_b(z) = z·max(|z| + b, 0)/|z|, b real; D diagonal phases, R
-    reflections, F the unitary discrete Fourier transform, Π a fixed random permutation. State and
-    output are [Re h; Im h].
+    reflections, F the unitary discrete Fourier transform, Π a fixed random permutation.
 
     W keeps every norm. The modReLU does not: backwards its singular values are 1 (radial) and
     1 + b/|z| (tangential), or 0 where |z| + b ≤ 0, so that b > 0 expands and b < 0 contracts.
-    A large W is applied factor by factor, in O(N log N); a small one is multiplied out once per
-    sequence.
+    A large W is applied by factors, in O(N log N); a small one is multiplied out per sequence.
 
     Count: 3N + 4N + N (b) + 2N (h₀) + 2N·I, and 2N·10 + 10 for a readout: 32N + 10 in all,
     16,394 at N = 512. All of it is stored as real numbers. (The lengths and phases of the
@@ -187,15 +185,13 @@ URNN = row(URnn, URnnConfig(4), URNN_PRESETS)
 
 
 @dataclass(frozen=True)
-class FullCapacityURnnConfig(HiddenSettings):
-    """Settings of the full-capacity uRNN.
+class FullCapacityURnnConfig(URnnConfig):
+    """Settings of the full-capacity uRNN: those of uRNN, and a rate.
 
     Attributes:
-        hidden_size: number of complex units, N; the state has 2N real numbers.
         unitary_rate: step size λ of the unitary matrix, as a multiple of the learning rate.
     """
 
-    hidden_size: Width = 512
     unitary_rate: NonNegative = 0.01
 
 
