@@ -6,6 +6,8 @@ and one line below. Its tests come with the line.
 
 from __future__ import annotations
 
+from torch import nn
+
 from roann._checks import choice, fail
 from roann.lab.models import (
     antisymmetric,
@@ -24,6 +26,7 @@ from roann.lab.models import (
     nnrnn,
     nru,
     orthogonal,
+    recipe,
     roa,
     shuffling,
     torch_rnns,
@@ -31,12 +34,13 @@ from roann.lab.models import (
     unitary,
 )
 from roann.lab.models.base import Demand, Model, Preset, Row, SequenceModel, SequenceSystem
-from roann.lab.models.heads import linear_head
+from roann.lab.models.heads import head_with_hidden, linear_head
 from roann.lab.streams import generator
 
 __all__ = ["MODELS", "Model", "Preset", "Row", "SequenceModel", "SequenceSystem", "build_model"]
 
 MODELS: dict[str, Row] = {
+    "roa": recipe.ROW,
     "roa-rnn": roa.ROA_RNN,
     "eye-rnn": roa.EYE_RNN,
     "vanilla-rnn": torch_rnns.VANILLA_RNN,
@@ -95,5 +99,8 @@ def build_model(name: str, config: object, demand: Demand, seed: int) -> Model:
         return made
     assert demand.readout != "none"  # checked above, by the kind of the row
     rng = generator(seed, "model", "head")
-    head = linear_head(made.output_size, demand.output_size, made.head_init, rng)
+    sizes = made.output_size, demand.output_size
+    head: nn.Module = linear_head(*sizes, made.head_init, rng)
+    if made.head_hidden:
+        head = head_with_hidden(sizes[0], made.head_hidden, sizes[1], made.head_init, rng)
     return SequenceModel(made, head, demand.readout)

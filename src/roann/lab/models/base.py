@@ -17,7 +17,7 @@ from roann._checks import fail
 Streams = Callable[[str], torch.Generator]
 """From a name ("weights", "filter", "head") to the generator of that random stream of the seed."""
 
-HeadInit = Literal["normal", "uniform", "kaiming_normal", "xavier_normal", "xavier_uniform"]
+HeadInit = Literal["normal", "uniform", "kaiming_normal", "xavier_normal", "xavier_uniform", "zero"]
 
 
 class Demand(Protocol):
@@ -67,12 +67,14 @@ class SequenceSystem(Trainable):
         state_size: S.
         output_size: H, what a head reads (not the O of the task).
         head_init: how the readout head of this system starts, a name in `heads.HEAD_INITS`.
+        head_hidden: number of hidden units of the readout head; 0 for a linear one.
     """
 
     input_size: int
     state_size: int
     output_size: int
     head_init: ClassVar[HeadInit] = "uniform"
+    head_hidden: int = 0
 
     @abstractmethod
     def forward(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""The readout head: one linear map from a system's output to a task's prediction."""
+"""The readout head, from a system's output to a task's prediction: linear, or with a hidden layer."""
 
 from __future__ import annotations
 
@@ -37,12 +37,18 @@ def _xavier_uniform(weight: Tensor, bias: Tensor, rng: torch.Generator) -> None:
     nn.init.zeros_(bias)
 
 
+def _zero(weight: Tensor, bias: Tensor, rng: torch.Generator) -> None:
+    nn.init.zeros_(weight)
+    nn.init.zeros_(bias)
+
+
 HEAD_INITS: dict[HeadInit, Callable[[Tensor, Tensor, torch.Generator], None]] = {
     "normal": _normal,  # N(0, 1): roaRNN, Dilated RNN
     "uniform": _uniform,  # U(±1/√H): the paper's vanilla RNN and LSTM
     "kaiming_normal": _kaiming_normal,  # bias as "uniform": LEM
     "xavier_normal": _xavier_normal,  # bias 0: NRU
     "xavier_uniform": _xavier_uniform,  # bias 0: uRNN
+    "zero": _zero,  # the recipe: a random readout must first be unlearned
 }
 
 
@@ -54,3 +60,11 @@ def linear_head(
     head = nn.Linear(in_features, out_features, device="meta").to_empty(device="cpu")
     draw(head.weight, head.bias, generator)
     return head
+
+
+def head_with_hidden(
+    in_features: int, hidden: int, out_features: int, init: HeadInit, generator: torch.Generator
+) -> nn.Sequential:
+    """A head with one hidden layer of ReLU units, which start as torch's linear layers do."""
+    first = linear_head(in_features, hidden, "uniform", generator)
+    return nn.Sequential(first, nn.ReLU(), linear_head(hidden, out_features, init, generator))
