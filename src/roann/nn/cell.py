@@ -15,6 +15,7 @@ from roann.nn.alpha import Alpha
 from roann.nn.init import initialise
 from roann.nn.maps import RoaMaps, Scan
 from roann.nn.module import RoaModule, spec
+from roann.nn.norm import CapMemo
 
 
 class RoaRNNCell(RoaModule):
@@ -74,6 +75,7 @@ class RoaRNNCell(RoaModule):
             init=init, gain=gain, max_norm=max_norm, features=hidden_size,
         )  # fmt: skip
         self.input_size, self.hidden_size = input_size, hidden_size
+        self._memo = CapMemo()
 
         def room(*shape: int) -> nn.Parameter:
             return nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
@@ -146,7 +148,7 @@ class RoaRNNCell(RoaModule):
     def _effective(self) -> tuple[Tensor, Tensor, Tensor | None]:
         """W under the cap, and W_i and b with the gain."""
         W, W_i, b = self._weights()
-        return (self._capped(W), *self._driven(W_i, b, ""))
+        return (self._memo(W, self.max_norm), *self._driven(W_i, b, ""))
 
     def settings(self) -> dict[str, Any]:
         """The constructor's arguments that rebuild this module, as JSON can hold them."""

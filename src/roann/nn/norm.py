@@ -75,3 +75,63 @@ class _Schatten(torch.autograd.Function):
         if torch.is_grad_enabled():  # the way back is differentiated, too
             bound, power = schatten_and_power(W)
         return g[..., None, None] * _slope(W, bound, power)
+
+
+class CapMemo:
+    """`capped` for a weight that is asked for step after step: computed once while it stays.
+
+    It compares the numbers, so whatever changes them is noticed. The result may be differentiated
+    as often as it is used, because it keeps what it needs.
+    """
+
+    def __init__(self) -> None:
+        self._last: tuple[Tensor, Tensor, float, Tensor] | None = None
+
+    def __call__(self, W: Tensor, max_norm: float | None) -> Tensor:
+        """`capped(W, max_norm)`."""
+        if max_norm is None:
+            return W
+        if torch.compiler.is_compiling() or torch.func.debug_unwrap(W) is not W:
+            return capped(W, max_norm)
+        if forward_ad.unpack_dual(W).tangent is not None:  # type: ignore[no-untyped-call]
+            return capped(W, max_norm)
+        graph = torch.is_grad_enabled() and W.requires_grad
+        if self._last is not None:
+            key, copy, limit, found = self._last
+            usable = key is W and limit == max_norm and (found.requires_grad or not graph)
+            if usable and torch.equal(copy, W):
+                return found if graph else found.detach()
+        new: Tensor = _Capped.apply(W, max_norm)  # type: ignore[no-untyped-call]
+        self._last = W, W.detach().clone(), max_norm, new
+        return new
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> CapMemo:
+        return CapMemo()
+
+    def __reduce__(self) -> tuple[type[CapMemo], tuple[()]]:
+        return CapMemo, ()
+
+
+class _Capped(torch.autograd.Function):
+    """`capped` as one function that keeps what its gradient needs, so that it can be shared."""
+
+    @staticmethod
+    def forward(ctx: Any, W: Tensor, max_norm: float) -> Tensor:
+        full = W.detach().to(full_precision(W.dtype))
+        bound, power = schatten_and_power(full)
+        ctx.W, ctx.max_norm, ctx.found = W, max_norm, (full, bound, power)
+        return (full * (max_norm / bound.clamp_min(max_norm))).to(W.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
+        c = ctx.max_norm
+        if torch.is_grad_enabled():  # the way back is differentiated, too
+            with torch.enable_grad():
+                again = capped(ctx.W, c)
+            return torch.autograd.grad(again, ctx.W, g, create_graph=True)[0], None
+        W, bound, power = ctx.found
+        g = g.to(W.dtype)
+        if float(bound) <= c:
+            return g.to(ctx.W.dtype), None
+        along = (g * W).sum() / bound * _slope(W, bound, power)
+        return ((c / bound) * (g - along)).to(ctx.W.dtype), None

@@ -1,4 +1,4 @@
-"""The readout head, from a system's output to a task's prediction: linear, or with a hidden layer."""
+"""The readout head from a system's output to a prediction: linear, or with a hidden layer."""
 
 from __future__ import annotations
 
