@@ -9,22 +9,19 @@ from roann.lab.models.antisymmetric import AntisymmetricRnnConfig
 from roann.lab.models.base import SequenceSystem, count_parameters
 from roann.lab.models.bn_lstm import BnLstmConfig
 from roann.lab.models.cornn import CoRnnConfig
-from roann.lab.models.dilated_cnn import DilatedCnnConfig
-from roann.lab.models.dilated_rnn import DilatedRnnConfig
-from roann.lab.models.exprnn import ExpRnnConfig
+from roann.lab.models.dilated import DilatedCnnConfig, DilatedRnnConfig
 from roann.lab.models.fastrnn import FastRnnConfig
-from roann.lab.models.fc_urnn import FullCapacityURnnConfig
 from roann.lab.models.indrnn import DenseIndRnnConfig, IndRnnConfig, ResidualIndRnnConfig
 from roann.lab.models.lem import LemConfig
 from roann.lab.models.lipschitz import LipschitzRnnConfig
 from roann.lab.models.lmu import LmuConfig
 from roann.lab.models.nnrnn import NnRnnConfig
 from roann.lab.models.nru import NruConfig
-from roann.lab.models.scornn import ScoRnnConfig
+from roann.lab.models.orthogonal import ExpRnnConfig, ScoRnnConfig
 from roann.lab.models.shuffling import ShufflingRnnConfig
 from roann.lab.models.torch_rnns import GruConfig, LstmConfig, VanillaRnnConfig
 from roann.lab.models.unicornn import UnicornnConfig
-from roann.lab.models.urnn import URnnConfig
+from roann.lab.models.unitary import FullCapacityURnnConfig, URnnConfig
 
 SIZES = [
     # torch's second bias: N per gate more than the sheet's count; see Note [Two biases].

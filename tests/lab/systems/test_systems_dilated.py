@@ -6,8 +6,7 @@ from given_weights import F, filled, inputs, noise, rng
 from torch import nn
 
 from roann.lab.models.bn_lstm import EPS, RATE, BnLstm, BnLstmConfig
-from roann.lab.models.dilated_cnn import DilatedCnn, DilatedCnnConfig
-from roann.lab.models.dilated_rnn import DilatedRnn, DilatedRnnConfig
+from roann.lab.models.dilated import DilatedCnn, DilatedCnnConfig, DilatedRnn, DilatedRnnConfig
 from roann.lab.models.torch_rnns import Lstm, LstmConfig
 
 D = torch.float64

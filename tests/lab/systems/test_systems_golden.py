@@ -11,12 +11,9 @@ from torch import Tensor
 from roann.lab.models.antisymmetric import AntisymmetricRnn, AntisymmetricRnnConfig
 from roann.lab.models.bn_lstm import BnLstm, BnLstmConfig
 from roann.lab.models.cornn import CoRnn, CoRnnConfig
-from roann.lab.models.dilated_cnn import DilatedCnn, DilatedCnnConfig
-from roann.lab.models.dilated_rnn import DilatedRnn, DilatedRnnConfig
-from roann.lab.models.exprnn import ExpRnn, ExpRnnConfig
+from roann.lab.models.depth import Highway, HighwayConfig, ResidualMlp, ResidualMlpConfig
+from roann.lab.models.dilated import DilatedCnn, DilatedCnnConfig, DilatedRnn, DilatedRnnConfig
 from roann.lab.models.fastrnn import FastRnn, FastRnnConfig
-from roann.lab.models.fc_urnn import FullCapacityURnn, FullCapacityURnnConfig
-from roann.lab.models.highway import Highway, HighwayConfig
 from roann.lab.models.indrnn import IndRnn, IndRnnConfig
 from roann.lab.models.leaky_esn import LeakyEsn, LeakyEsnConfig
 from roann.lab.models.lem import Lem, LemConfig
@@ -25,12 +22,17 @@ from roann.lab.models.lmu import Lmu, LmuConfig, delay_network
 from roann.lab.models.lru import LinearRecurrence
 from roann.lab.models.nnrnn import NnRnn, NnRnnConfig, above_blocks
 from roann.lab.models.nru import Nru, NruConfig
-from roann.lab.models.residual_mlp import ResidualMlp, ResidualMlpConfig
-from roann.lab.models.scornn import ScoRnn, ScoRnnConfig
+from roann.lab.models.orthogonal import ExpRnn, ExpRnnConfig, ScoRnn, ScoRnnConfig
 from roann.lab.models.shuffling import ShufflingRnn, ShufflingRnnConfig
 from roann.lab.models.skew import skew_entries
 from roann.lab.models.unicornn import Unicornn, UnicornnConfig
-from roann.lab.models.urnn import URnn, URnnConfig, restricted_unitary
+from roann.lab.models.unitary import (
+    FullCapacityURnn,
+    FullCapacityURnnConfig,
+    URnn,
+    URnnConfig,
+    restricted_unitary,
+)
 
 A = skew_entries(3 * F(1, 4, 4))  # of skew(M) = triu(M, 1) − triu(M, 1)ᵀ
 

@@ -5,10 +5,10 @@ import torch
 from given_weights import filled, inputs, noise, rng
 from torch.func import jacrev
 
-from roann.lab.models.independent import IndependentScan
 from roann.lab.models.indrnn import (
     DenseIndRnn,
     DenseIndRnnConfig,
+    IndependentScan,
     IndRnn,
     IndRnnConfig,
     ResidualIndRnn,

@@ -8,13 +8,18 @@ from given_weights import F, filled, inputs, noise, rng
 from torch import Tensor, nn
 from torch.func import jacrev
 
-from roann.lab.models.exprnn import ExpRnn, ExpRnnConfig
-from roann.lab.models.fc_urnn import FullCapacityURnn, FullCapacityURnnConfig
-from roann.lab.models.modrelu import complex_modrelu, modrelu
 from roann.lab.models.nnrnn import NnRnn, NnRnnConfig, above_blocks
-from roann.lab.models.scornn import ScoRnn, ScoRnnConfig
+from roann.lab.models.orthogonal import ExpRnn, ExpRnnConfig, ScoRnn, ScoRnnConfig, modrelu
 from roann.lab.models.skew import block_angles_, skew, skew_entries, skew_hermitian, skew_size
-from roann.lab.models.urnn import DENSE, URnn, URnnConfig, restricted_unitary
+from roann.lab.models.unitary import (
+    DENSE,
+    FullCapacityURnn,
+    FullCapacityURnnConfig,
+    URnn,
+    URnnConfig,
+    complex_modrelu,
+    restricted_unitary,
+)
 
 EYE = torch.eye(6, dtype=torch.float64)
 D = torch.float64

@@ -1,7 +1,7 @@
 """The compared systems: one table, one row per system.
 
-To add a system: one file here, with its settings, its `SequenceSystem` (or depth `Model`), its
-builder and its `Row`, and one line below. Its tests come with the line.
+To add a system: its settings, its `SequenceSystem` (or depth `Model`) and its `Row` in a file here,
+and one line below. Its tests come with the line.
 """
 
 from __future__ import annotations
@@ -11,13 +11,10 @@ from roann.lab.models import (
     antisymmetric,
     bn_lstm,
     cornn,
-    dilated_cnn,
-    dilated_rnn,
-    exprnn,
+    depth,
+    dilated,
     fastrnn,
-    fc_urnn,
     fnn,
-    highway,
     indrnn,
     leaky_esn,
     lem,
@@ -26,13 +23,12 @@ from roann.lab.models import (
     lru,
     nnrnn,
     nru,
-    residual_mlp,
+    orthogonal,
     roa,
-    scornn,
     shuffling,
     torch_rnns,
     unicornn,
-    urnn,
+    unitary,
 )
 from roann.lab.models.base import Demand, Model, Preset, Row, SequenceModel, SequenceSystem
 from roann.lab.models.heads import linear_head
@@ -46,13 +42,13 @@ MODELS: dict[str, Row] = {
     "vanilla-rnn": torch_rnns.VANILLA_RNN,
     "lstm": torch_rnns.LSTM,
     "gru": torch_rnns.GRU,
-    "dilated-rnn": dilated_rnn.ROW,
-    "dilated-cnn": dilated_cnn.ROW,
-    "urnn": urnn.ROW,
-    "fc-urnn": fc_urnn.ROW,
+    "dilated-rnn": dilated.RNN,
+    "dilated-cnn": dilated.CNN,
+    "urnn": unitary.URNN,
+    "fc-urnn": unitary.FC_URNN,
     "bn-lstm": bn_lstm.ROW,
-    "exprnn": exprnn.ROW,
-    "scornn": scornn.ROW,
+    "exprnn": orthogonal.EXPRNN,
+    "scornn": orthogonal.SCORNN,
     "lipschitz-rnn": lipschitz.ROW,
     "antisymmetric-rnn": antisymmetric.ROW,
     "indrnn": indrnn.PLAIN,
@@ -70,8 +66,8 @@ MODELS: dict[str, Row] = {
     "lru": lru.ROW,
     "roa-fnn": roa.ROA_FNN,
     "fnn": fnn.FNN,
-    "highway": highway.ROW,
-    "residual-mlp": residual_mlp.ROW,
+    "highway": depth.HIGHWAY,
+    "residual-mlp": depth.RESIDUAL_MLP,
 }
 
 

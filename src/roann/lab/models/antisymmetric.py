@@ -9,39 +9,30 @@ from typing import Unpack
 import torch
 from torch import Tensor, nn
 
-from roann.lab import limits
-from roann.lab.models.base import Preset, Row
-from roann.lab.models.recurrence import DrivenSystem, Factory, Transition, builder, parameter
+from roann.lab.limits import HiddenSettings, NonNegative
+from roann.lab.models.base import Preset, adagrad
+from roann.lab.models.recurrence import DrivenSystem, Factory, Transition, parameter, row
 from roann.lab.models.skew import skew, skew_size
 
 
 @dataclass(frozen=True)
-class AntisymmetricRnnConfig:
+class AntisymmetricRnnConfig(HiddenSettings):
     """Settings of the AntisymmetricRNN.
 
     Attributes:
-        hidden_size: N.
-        epsilon: ε, the step of the Euler scheme.
-        gamma: γ, the diffusion that keeps Euler stable.
-        gated: whether z = σ(…) multiplies the increment.
-        sigma_w: σ_w of the first W, with entries N(0, σ_w²/N).
+        epsilon: ε, the step size of the Euler scheme.
+        gamma: γ, the damping that keeps the Euler scheme stable.
+        gated: whether a learned gate multiplies each update.
+        sigma_w: scale of the initial recurrent weights, drawn from N(0, sigma_w² / N).
     """
 
-    hidden_size: int = 128
-    epsilon: float = 0.01
-    gamma: float = 0.01
+    epsilon: NonNegative = 0.01
+    gamma: NonNegative = 0.01
     gated: bool = False
-    sigma_w: float = 1.0
-
-    def __post_init__(self) -> None:
-        limits.whole("hidden_size", self.hidden_size, 1, limits.WIDTH)
-        limits.real("epsilon", self.epsilon, 0, 1e6)
-        limits.real("gamma", self.gamma, 0, 1e6)
-        limits.flag("gated", self.gated)
-        limits.real("sigma_w", self.sigma_w, 0, 1e6)
+    sigma_w: NonNegative = 1.0
 
 
-class AntisymmetricRnn(DrivenSystem):
+class AntisymmetricRnn(DrivenSystem[AntisymmetricRnnConfig]):
     r"""AntisymmetricRNN, `Chang et al. 2019 <https://arxiv.org/abs/1902.09689>`_.
 
         M = W − Wᵀ − γI
@@ -49,19 +40,13 @@ class AntisymmetricRnn(DrivenSystem):
         h' = h + ε σ(M h + V_z x + b_z) ⊙ tanh(M h + V x + b)         gated, one M in both
 
     Every eigenvalue of M has the real part −γ. Euler is stable in the linear regime if
-    γ ≥ ε(γ² + ω²)/2 for every eigenvalue −γ ± iω, so γ = 0 is unstable. The Jacobian of the plain
-    system is I + εD M.
+    γ ≥ ε(γ² + ω²)/2 for every eigenvalue −γ ± iω, so γ = 0 is unstable. Plain Jacobian: I + εD M.
 
     Count: N(N−1)/2 + N·I + N (gate: + N·I + N), and 10N + 10 for a readout: 9,674 at N = 128,
     gated 9,930. The upper triangle of W − Wᵀ is stored, so the stored number is the effective one;
     a full W would hold 17,930 numbers and move W − Wᵀ twice as fast under the same SGD.
 
     Start: W ~ N(0, σ_w²/N), that is W − Wᵀ with twice this variance; V ~ N(0, 1/I), b = 0.
-
-    Args:
-        input_size: I.
-        config: see `AntisymmetricRnnConfig`.
-        generator: the source of the first values.
 
     Example:
         >>> system = AntisymmetricRnn(1, AntisymmetricRnnConfig(8), dtype=torch.float64)
@@ -70,25 +55,15 @@ class AntisymmetricRnn(DrivenSystem):
         True
     """
 
-    def __init__(
-        self,
-        input_size: int,
-        config: AntisymmetricRnnConfig,
-        generator: torch.Generator | None = None,
-        **factory: Unpack[Factory],
-    ) -> None:
-        N = config.hidden_size
-        super().__init__(input_size, N)
-        self.config = config
+    def _build(self, **factory: Unpack[Factory]) -> None:
+        self.state_size = self.output_size = N = self.config.hidden_size
         self.A = parameter(skew_size(N), **factory)
         # With a gate, its rows follow: [V; V_z] and [b; b_z].
-        rows = 2 * N if config.gated else N
-        self.V = parameter(rows, input_size, **factory)
+        rows = 2 * N if self.config.gated else N
+        self.V = parameter(rows, self.input_size, **factory)
         self.b = parameter(rows, **factory)
-        self.reset_parameters(generator)
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw the first values."""
         std = self.config.sigma_w * math.sqrt(2 / self.state_size)
         nn.init.normal_(self.A, 0, std, generator=generator)
         nn.init.normal_(self.V, 0, self.input_size**-0.5, generator=generator)
@@ -99,12 +74,7 @@ class AntisymmetricRnn(DrivenSystem):
         eye = torch.eye(self.state_size, dtype=self.A.dtype, device=self.A.device)
         return skew(self.A, self.state_size) - self.config.gamma * eye
 
-    def drive(self, u: Tensor) -> Tensor:
-        """V u + b, with a gate [V u + b; V_z u + b_z]."""
-        return u @ self.V.mT + self.b
-
     def transition(self) -> Transition:
-        """h, d ↦ the next h."""
         M_t, eps = self.recurrent_matrix().mT, self.config.epsilon
 
         def plain(h: Tensor, d: Tensor) -> Tensor:
@@ -117,25 +87,16 @@ class AntisymmetricRnn(DrivenSystem):
         return gated if self.config.gated else plain
 
 
-ROW = Row(
-    "sequence",
-    AntisymmetricRnnConfig,
-    builder(AntisymmetricRnn),
-    AntisymmetricRnnConfig(5, gated=True),
-    {
-        # The paper searched SGD and Adagrad, lr from 0.1 to 1, ε and γ from 0.001 to 1.
-        "psmnist": Preset(
-            "psmnist",
-            AntisymmetricRnnConfig(128, 0.01, 0.01),
-            9_674,
-            {"optimizer": "adagrad", "lr": 0.1, "batch_size": 128},
-        ),
-        # github.com/KurochkinAlexey/AntisymmetricRNN
-        "psmnist-gated": Preset(
-            "psmnist",
-            AntisymmetricRnnConfig(128, 0.01, 0.01, gated=True),
-            9_930,
-            {"optimizer": "adagrad", "lr": 0.1, "batch_size": 128, "epochs": 46},
-        ),
-    },
-)
+PRESETS = [
+    # The paper searched SGD and Adagrad, lr from 0.1 to 1, ε and γ from 0.001 to 1.
+    Preset("psmnist", AntisymmetricRnnConfig(128), 9_674, adagrad(0.1, batch_size=128)),
+    # github.com/KurochkinAlexey/AntisymmetricRNN
+    Preset(
+        "psmnist",
+        AntisymmetricRnnConfig(128, gated=True),
+        9_930,
+        adagrad(0.1, batch_size=128, epochs=46),
+        name="psmnist-gated",
+    ),
+]
+ROW = row(AntisymmetricRnn, AntisymmetricRnnConfig(5, gated=True), PRESETS)

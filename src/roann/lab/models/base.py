@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from typing import Any, ClassVar, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
+
+from roann._checks import fail
 
 Streams = Callable[[str], torch.Generator]
 """From a name ("weights", "filter", "head") to the generator of that random stream of the seed."""
@@ -37,7 +40,23 @@ class Demand(Protocol):
         """Which states are read."""
 
 
-class SequenceSystem(nn.Module, ABC):
+class Trainable(nn.Module, ABC):
+    """Abstract: what a training loop asks of a system or a model, besides its outputs."""
+
+    def penalty(self) -> Tensor | None:
+        """A term to add to any task's loss (nnRNN's, for instance), or None."""
+        return None
+
+    def learning_rate_scales(self) -> dict[str, float]:
+        """Parameter name → factor on the learning rate, for those that do not take the full one."""
+        return {}
+
+    def effective_parameters(self) -> int:
+        """Degrees of freedom that are trained; override where fewer than are stored."""
+        return count_parameters(self)
+
+
+class SequenceSystem(Trainable):
     """A recurrent system with a flat state x of S numbers, driven by inputs u of I numbers.
 
     x[k+1] = step(x[k], u[k+1]), output[k] = read(x[k]) of H numbers. `forward` does the whole
@@ -72,6 +91,17 @@ class SequenceSystem(nn.Module, ABC):
         like = next(chain(self.parameters(), self.buffers())).real
         return like.new_zeros(batch, self.state_size)
 
+    def start(self, u: Tensor, state: Tensor | None) -> Tensor:
+        """x[0] (B, S) of a sequence: `state`, or the system's own; refuses shapes that do not fit.
+
+        Override it to prepare the parameters as well.
+        """
+        if u.dim() != 3 or u.shape[0] == 0 or u.shape[2] != self.input_size:
+            fail("u", f"shape (T ≥ 1, B, {self.input_size})", tuple(u.shape))
+        if state is not None and state.shape != (u.shape[1], self.state_size):
+            fail("state", f"shape ({u.shape[1]}, {self.state_size})", tuple(state.shape))
+        return self.initial_state(u.shape[1]) if state is None else state
+
     def last(self, u: Tensor, state: Tensor | None = None) -> Tensor:
         """The output (B, H) after the whole of u.
 
@@ -79,20 +109,8 @@ class SequenceSystem(nn.Module, ABC):
         """
         return self.read(self.forward(u, state)[1])
 
-    def penalty(self) -> Tensor | None:
-        """A term a system adds to any task's loss (nnRNN's, for instance), or None."""
-        return None
 
-    def learning_rate_scales(self) -> dict[str, float]:
-        """Parameter name → factor on the learning rate, for those that do not take the full one."""
-        return {}
-
-    def effective_parameters(self) -> int:
-        """Degrees of freedom that are trained; override where fewer than are stored."""
-        return count_parameters(self)
-
-
-class Model(nn.Module, ABC):
+class Model(Trainable):
     """A model for a task: inputs to predictions. The training loop sees nothing else."""
 
     @abstractmethod
@@ -102,18 +120,6 @@ class Model(nn.Module, ABC):
     def chain(self) -> list[Callable[[Tensor], Tensor]]:
         """What inputs go through one after the other, each safe under torch.func."""
         return [self]
-
-    def penalty(self) -> Tensor | None:
-        """A term to add to the loss, or None."""
-        return None
-
-    def learning_rate_scales(self) -> dict[str, float]:
-        """Parameter name (as in `named_parameters`) → factor on the learning rate."""
-        return {}
-
-    def effective_parameters(self) -> int:
-        """Degrees of freedom that are trained, the head included."""
-        return count_parameters(self)
 
 
 class SequenceModel(Model):
@@ -140,15 +146,12 @@ class SequenceModel(Model):
         return prediction
 
     def penalty(self) -> Tensor | None:
-        """The system's."""
         return self.system.penalty()
 
     def learning_rate_scales(self) -> dict[str, float]:
-        """The system's, under the names of this module."""
         return {f"system.{k}": s for k, s in self.system.learning_rate_scales().items()}
 
     def effective_parameters(self) -> int:
-        """The system's and the head's."""
         return self.system.effective_parameters() + count_parameters(self.head)
 
 
@@ -168,12 +171,27 @@ class Preset:
         settings: what was published of the training, in the words of an experiment's [train]. Two
             words are not: "batch_size" stands in [task], where MNIST takes divisors of its 60,000
             or 50,000 images only (so not 128, often published); "epochs" is unit and length here.
+        name: of the preset; the task's if empty.
     """
 
     task: str
     config: Any
     parameters: int | None = None
     settings: Mapping[str, str | float] = field(default_factory=dict)
+    name: str = ""
+
+
+def training(optimizer: str, lr: float, **more: float) -> dict[str, str | float]:
+    """`Preset.settings` of a published training."""
+    return {"optimizer": optimizer, "lr": lr, **more}
+
+
+adam, rmsprop, adagrad = (partial(training, name) for name in ("adam", "rmsprop", "adagrad"))
+
+
+def by_name(presets: Iterable[Preset]) -> dict[str, Preset]:
+    """Presets by their names, for `Row.presets`."""
+    return {preset.name or preset.task: preset for preset in presets}
 
 
 @dataclass(frozen=True)

@@ -2,47 +2,36 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Unpack
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from roann.lab import limits
-from roann.lab.models.base import Demand, Preset, Row, SequenceSystem, Streams
-from roann.lab.models.recurrence import Factory, first_state, parameter
+from roann.lab.limits import HiddenSettings, Length, Width, fail
+from roann.lab.models.base import Preset, rmsprop
+from roann.lab.models.recurrence import ConfiguredSystem, Factory, parameter, row
 
 EPS = 1e-5
 RATE = 0.01  # of the moving averages of the population statistics
 
 
 @dataclass(frozen=True)
-class BnLstmConfig:
+class BnLstmConfig(HiddenSettings):
     """Settings of BN-LSTM.
 
     Attributes:
-        hidden_size: N.
-        max_length: T_max, for how many steps population statistics are kept apart; those of the
-            last serve all later steps. The task's horizon if not given.
+        max_length: number of steps with population statistics of their own; later steps share those
+            of the last one. The task's horizon if not given.
     """
 
-    hidden_size: int = 100
-    max_length: int | None = None
-
-    def __post_init__(self) -> None:
-        limits.whole("hidden_size", self.hidden_size, 1, limits.WIDTH)
-        if self.max_length is not None:
-            limits.whole("max_length", self.max_length, 1, limits.LENGTH)
+    hidden_size: Width = 100
+    max_length: Length | None = None
 
 
 class Statistics(nn.Module):
-    """Batch normalisation at each time step with statistics of its own, without γ and β.
-
-    Args:
-        length: T_max.
-        size: how many units are normalised.
-    """
+    """Batch norm at each time step by its own statistics, without γ and β; `length` is T_max."""
 
     mean: Tensor
     var: Tensor
@@ -54,8 +43,8 @@ class Statistics(nn.Module):
 
     def forward(self, z: Tensor, t: int, gamma: Tensor, beta: Tensor | None = None) -> Tensor:
         """z (B, size) of step t, by the batch in training mode, else by the population."""
-        row = min(t, len(self.mean) - 1)
-        mean, var = self.mean[row], self.var[row]
+        k = min(t, len(self.mean) - 1)
+        mean, var = self.mean[k], self.var[k]
         return F.batch_norm(z, mean, var, gamma, beta, self.training, RATE, EPS)
 
     def sequence(self, z: Tensor, gamma: Tensor) -> Tensor:
@@ -75,7 +64,7 @@ class Statistics(nn.Module):
         return (z - self.mean[-1]) * (gamma * torch.rsqrt(self.var[-1] + EPS))
 
 
-class BnLstm(SequenceSystem):
+class BnLstm(ConfiguredSystem[BnLstmConfig]):
     r"""BN-LSTM, `Cooijmans et al. 2017 <https://arxiv.org/abs/1603.09025>`_.
 
         f, i, o, g = BN(W_h h; γ_h) + BN(W_x x; γ_x) + b
@@ -102,11 +91,6 @@ class BnLstm(SequenceSystem):
     a step multiplies gradients by γ_hγ_c/(4ε), 250 at the start: after some fifteen such steps
     float32 overflows. The authors add noise to h₀; here there is none.
 
-    Args:
-        input_size: I.
-        config: see `BnLstmConfig`; max_length must be given.
-        generator: the source of the first values.
-
     Example:
         >>> system = BnLstm(1, BnLstmConfig(4, max_length=3))
         >>> output, state = system(torch.randn(5, 2, 1))
@@ -114,20 +98,13 @@ class BnLstm(SequenceSystem):
         True
     """
 
-    def __init__(
-        self,
-        input_size: int,
-        config: BnLstmConfig,
-        generator: torch.Generator | None = None,
-        **factory: Unpack[Factory],
-    ) -> None:
-        super().__init__()
-        if config.max_length is None:
-            limits.fail("max_length", "the number of steps with statistics of their own", None)
-        N, T_max = config.hidden_size, config.max_length
-        self.input_size, self.output_size, self.state_size = input_size, N, 2 * N
+    def _build(self, **factory: Unpack[Factory]) -> None:
+        N, T_max = self.config.hidden_size, self.config.max_length
+        if T_max is None:
+            fail("max_length", "the number of steps with statistics of their own", None)
+        self.output_size, self.state_size = N, 2 * N
         self.W_h = parameter(4 * N, N, **factory)
-        self.W_x = parameter(4 * N, input_size, **factory)
+        self.W_x = parameter(4 * N, self.input_size, **factory)
         self.b = parameter(4 * N, **factory)
         self.gamma_h = parameter(4 * N, **factory)
         self.gamma_x = parameter(4 * N, **factory)
@@ -137,11 +114,9 @@ class BnLstm(SequenceSystem):
         self.norm_h = Statistics(T_max, 4 * N, **factory)
         self.norm_x = Statistics(T_max, 4 * N, **factory)
         self.norm_c = Statistics(T_max, N, **factory)
-        self.reset_parameters(generator)
 
     @torch.no_grad()
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw the first values."""
         N = self.output_size
         nn.init.orthogonal_(self.W_x, generator=generator)
         nn.init.orthogonal_(self.W_h[: 3 * N], generator=generator)
@@ -158,7 +133,7 @@ class BnLstm(SequenceSystem):
 
     def forward(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """As every system; the first step of u is step 0 of the statistics."""
-        h, c = first_state(self, u, state).chunk(2, -1)
+        h, c = self.start(u, state).chunk(2, -1)
         W_h, outputs = self.W_h.mT, []
         drive = self.norm_x.sequence(u @ self.W_x.mT, self.gamma_x) + self.b
         for t, d in enumerate(drive.unbind(0)):
@@ -184,31 +159,13 @@ def _cell(a: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
     return torch.addcmul(f * c, i, torch.tanh(a[..., 3 * N :])), o
 
 
-def bn_lstm(config: BnLstmConfig, demand: Demand, streams: Streams) -> BnLstm:
-    """A BN-LSTM for a task, with statistics for as many steps as its horizon if not said."""
-    length = demand.horizon if config.max_length is None else config.max_length
-    return BnLstm(demand.input_size, replace(config, max_length=length), streams("weights"))
-
-
-ROW = Row(
-    "sequence",
-    BnLstmConfig,
-    bn_lstm,
-    BnLstmConfig(4),
-    {
-        # github.com/cooijmanstim/recurrent-batch-normalization: sequential_mnist.py
-        "psmnist": Preset(
-            "psmnist",
-            BnLstmConfig(100, 784),
-            43_010,
-            {
-                "optimizer": "rmsprop",
-                "lr": 1e-3,
-                "alpha": 0.5,
-                "clip_norm": 1.0,
-                "batch_size": 100,
-                "epochs": 200,
-            },
-        ),
-    },
-)
+PRESETS = [
+    # github.com/cooijmanstim/recurrent-batch-normalization: sequential_mnist.py
+    Preset(
+        "psmnist",
+        BnLstmConfig(100, 784),
+        43_010,
+        rmsprop(1e-3, alpha=0.5, clip_norm=1.0, batch_size=100, epochs=200),
+    ),
+]
+ROW = row(BnLstm, BnLstmConfig(4), PRESETS, horizon="max_length")

@@ -6,37 +6,31 @@ from dataclasses import dataclass
 from typing import Unpack
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from roann.lab import limits
-from roann.lab.models.base import Preset, Row
-from roann.lab.models.recurrence import DrivenSystem, Factory, Transition, builder, parameter
+from roann.lab.limits import HiddenSettings, NonNegative, Width
+from roann.lab.models.base import Preset, adam
+from roann.lab.models.recurrence import DrivenSystem, Factory, Transition, parameter, row, uniform_
 
 
 @dataclass(frozen=True)
-class CoRnnConfig:
+class CoRnnConfig(HiddenSettings):
     """Settings of coRNN.
 
     Attributes:
-        hidden_size: N oscillators, a state of 2N numbers.
-        dt: Δt.
-        gamma: γ, the squared frequency.
-        epsilon: ε, the damping.
+        hidden_size: number of oscillators, N; the state has 2N numbers.
+        dt: Δt, the time step.
+        gamma: γ, the squared frequency of each oscillator.
+        epsilon: ε, the damping of each oscillator.
     """
 
-    hidden_size: int = 256
-    dt: float = 0.076
-    gamma: float = 0.4
-    epsilon: float = 8.0
-
-    def __post_init__(self) -> None:
-        limits.whole("hidden_size", self.hidden_size, 1, limits.WIDTH)
-        limits.real("dt", self.dt, 0, 1e6)
-        limits.real("gamma", self.gamma, 0, 1e6)
-        limits.real("epsilon", self.epsilon, 0, 1e6)
+    hidden_size: Width = 256
+    dt: NonNegative = 0.076
+    gamma: NonNegative = 0.4
+    epsilon: NonNegative = 8.0
 
 
-class CoRnn(DrivenSystem):
+class CoRnn(DrivenSystem[CoRnnConfig]):
     r"""coRNN, `Rusch & Mishra 2021 <https://arxiv.org/abs/2010.00951>`_.
 
         z' = z + Δt [tanh(W_y y + W_z z + V x + b) − γ y − ε z],    y' = y + Δt z'
@@ -49,11 +43,6 @@ class CoRnn(DrivenSystem):
 
     Start: all as torch.nn.Linear(I + 2N → N), U(±1/√(I + 2N)).
 
-    Args:
-        input_size: I.
-        config: see `CoRnnConfig`.
-        generator: the source of the first values.
-
     Example:
         >>> system = CoRnn(1, CoRnnConfig(8), dtype=torch.float64)
         >>> _ = [nn.init.zeros_(p) for p in system.parameters()]
@@ -63,33 +52,18 @@ class CoRnn(DrivenSystem):
         True
     """
 
-    def __init__(
-        self,
-        input_size: int,
-        config: CoRnnConfig,
-        generator: torch.Generator | None = None,
-        **factory: Unpack[Factory],
-    ) -> None:
-        N = config.hidden_size
-        super().__init__(input_size, 2 * N, N)
-        self.config = config
+    def _build(self, **factory: Unpack[Factory]) -> None:
+        N = self.config.hidden_size
+        self.state_size, self.output_size = 2 * N, N
         self.W = parameter(N, 2 * N, **factory)  # [W_y, W_z]
-        self.V = parameter(N, input_size, **factory)
+        self.V = parameter(N, self.input_size, **factory)
         self.b = parameter(N, **factory)
-        self.reset_parameters(generator)
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw the first values."""
         bound = (self.input_size + self.state_size) ** -0.5
-        for p in (self.W, self.V, self.b):
-            nn.init.uniform_(p, -bound, bound, generator=generator)
-
-    def drive(self, u: Tensor) -> Tensor:
-        """V u + b."""
-        return u @ self.V.mT + self.b
+        uniform_(bound, generator, self.W, self.V, self.b)
 
     def transition(self) -> Transition:
-        """(y, z), d ↦ the next (y, z)."""
         c, W_t = self.config, self.W.mT
 
         def advance(x: Tensor, d: Tensor) -> Tensor:
@@ -101,23 +75,9 @@ class CoRnn(DrivenSystem):
         return advance
 
 
-ROW = Row(
-    "sequence",
-    CoRnnConfig,
-    builder(CoRnn),
-    CoRnnConfig(4),
-    {
-        # github.com/tk-rusch/coRNN: psMNIST (lr ÷ 10 after epoch 100), adding
-        "psmnist": Preset(
-            "psmnist",
-            CoRnnConfig(256, 0.076, 0.4, 8.0),
-            134_154,
-            {"optimizer": "adam", "lr": 0.0054, "batch_size": 120, "epochs": 120},
-        ),
-        "adding": Preset(
-            "adding",
-            CoRnnConfig(128, 0.06, 66.0, 15.0),
-            settings={"optimizer": "adam", "lr": 0.02, "batch_size": 50},
-        ),
-    },
-)
+PRESETS = [
+    # github.com/tk-rusch/coRNN: psMNIST (lr ÷ 10 after epoch 100), adding
+    Preset("psmnist", CoRnnConfig(), 134_154, adam(0.0054, batch_size=120, epochs=120)),
+    Preset("adding", CoRnnConfig(128, 0.06, 66.0, 15.0), None, adam(0.02, batch_size=50)),
+]
+ROW = row(CoRnn, CoRnnConfig(4), PRESETS)

@@ -1,53 +1,89 @@
-"""Deep feed-forward networks of one width: a map in, many equal layers, a map out."""
+"""Deep feed-forward networks of equal layers between two maps: highway and residual."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
-from typing import Unpack
+from typing import Annotated, Any, ClassVar, Generic, TypeVar, Unpack
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from roann.kernels.activations import ACTIVATIONS
-from roann.lab.models.base import Model
-from roann.lab.models.recurrence import Factory, parameter
+from roann.lab.limits import OneOf, Range, Settings, Width
+from roann.lab.models.base import Demand, Model, Preset, Row, Streams, by_name
+from roann.lab.models.recurrence import Factory, parameter, uniform_
 
 
-class DeepModel(Model):
+@dataclass(frozen=True)
+class DeepConfig(Settings):
+    """Settings of every deep network.
+
+    Attributes:
+        layers: number L of layers of neurons: input, hidden, output. There are L − 1 maps.
+        width: number of neurons in each hidden layer.
+        nonlinearity: activation function φ.
+    """
+
+    layers: Annotated[int, Range(3, 10_000)] = 50
+    width: Width = 50
+    nonlinearity: Annotated[str, OneOf(ACTIVATIONS)] = "tanh"
+
+
+C = TypeVar("C", bound=DeepConfig)
+
+
+class DeepModel(Model, Generic[C]):
     """Abstract: φ(affine) to the width, unless the inputs have it; layers; φ(affine) out.
 
     With L layers of neurons there are L − 1 maps: one out, and before it either L − 2 layers, or
-    one map in and L − 3 layers.
+    one map in and L − 3 layers. Every neuron, the output's too, has its φ.
 
     Args:
         sizes: of the layers of neurons, input and output included; all hidden ones are equal.
-        nonlinearity: φ, of every neuron, the output's too.
+        config: the settings of the network, kept as its `config`.
+        generator: the source of the first values; torch's own if not given.
+        device, dtype: of parameters, as in torch.
+
+    Attributes:
         branches: how many affine maps a layer has, one above the other in W and b.
     """
 
+    branches: ClassVar[int] = 1
+
     def __init__(
-        self, sizes: list[int], nonlinearity: str, branches: int = 1, **factory: Unpack[Factory]
+        self,
+        sizes: list[int],
+        config: C,
+        generator: torch.Generator | None = None,
+        **factory: Unpack[Factory],
     ) -> None:
         super().__init__()
-        self.width = sizes[-2]
+        self.config, self.width = config, sizes[-2]
         self.enters = sizes[0] != self.width
         self.depth = len(sizes) - 2 - self.enters
-        self.phi: Callable[[Tensor], Tensor] = ACTIVATIONS[nonlinearity].value
+        self.phi: Callable[[Tensor], Tensor] = ACTIVATIONS[config.nonlinearity].value
+        rows = self.branches * self.width
         if self.enters:
             self.W_in = parameter(self.width, sizes[0], **factory)
             self.b_in = parameter(self.width, **factory)
-        self.W = parameter(self.depth, branches * self.width, self.width, **factory)
-        self.b = parameter(self.depth, branches * self.width, **factory)
+        self.W = parameter(self.depth, rows, self.width, **factory)
+        self.b = parameter(self.depth, rows, **factory)
         self.W_out = parameter(sizes[-1], self.width, **factory)
         self.b_out = parameter(sizes[-1], **factory)
+        self.reset_parameters(generator)
+
+    @abstractmethod
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Draw the first values."""
 
     @abstractmethod
     def equation(self, x: Tensor, W: Tensor, b: Tensor) -> Tensor:
         """One layer, from x (…, N) to (…, N)."""
 
     def chain(self) -> list[Callable[[Tensor], Tensor]]:
-        """The map in, every layer, and the map out."""
         into = [partial(self._affine, self.W_in, self.b_in)] if self.enters else []
         layers = [partial(self.layer, k=k) for k in range(self.depth)]
         return [*into, *layers, partial(self._affine, self.W_out, self.b_out)]
@@ -63,9 +99,133 @@ class DeepModel(Model):
         return x
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """From (B, I) to (B, O)."""
         x = self._affine(self.W_in, self.b_in, inputs) if self.enters else inputs
         return self._affine(self.W_out, self.b_out, self.trunk(x))
 
     def _affine(self, W: Tensor, b: Tensor, x: Tensor) -> Tensor:
         return self.phi(x @ W.mT + b)
+
+
+def layer_sizes(layers: int, width: int, demand: Demand) -> list[int]:
+    """The sizes of L layers of neurons between a task's inputs and outputs."""
+    return [demand.input_size, *[width] * (layers - 2), demand.output_size]
+
+
+def deep_row(
+    model: Callable[[list[int], Any, torch.Generator], Model],
+    small: Any,
+    presets: Iterable[Preset],
+) -> Row:
+    """The `Row` of a feed-forward model that is called as `DeepModel` is."""
+
+    def build(config: Any, demand: Demand, streams: Streams) -> Model:
+        return model(layer_sizes(config.layers, config.width, demand), config, streams("weights"))
+
+    return Row("depth", type(small), build, small, by_name(presets))
+
+
+@dataclass(frozen=True)
+class HighwayConfig(DeepConfig):
+    """Settings of a highway network: those of `DeepConfig`, and the gate's.
+
+    Attributes:
+        gate_bias: initial bias of the gate T; negative, or every layer halves the signal.
+    """
+
+    nonlinearity: Annotated[str, OneOf(ACTIVATIONS)] = "relu"
+    gate_bias: Annotated[float, Range(-1000, 1000)] = -2.0
+
+
+class Highway(DeepModel[HighwayConfig]):
+    r"""Highway network, `Srivastava, Greff & Schmidhuber 2015 <https://arxiv.org/abs/1505.00387>`_.
+
+        y = T ⊙ H + (1 − T) ⊙ x,    H = φ(W_H x + b_H),    T = σ(W_T x + b_T)
+
+    The Jacobian of a layer is diag(T)D_H W_H + diag(1 − T) + diag((H − x) ⊙ T(1 − T))W_T. b_T → −∞
+    is the identity, b_T → +∞ a plain layer.
+
+    Count: 2(N² + N) per layer; 579 for the double moon's 48 layers of width 2 and output map.
+
+    Start: W_H, W_T, and the maps in and out U(±1/√fan-in), b_H = 0, b_T = −2.
+
+    Example:
+        >>> net = Highway([4, 4, 4, 1], HighwayConfig(4, 4, gate_bias=-100.0))
+        >>> x = torch.randn(3, 4)
+        >>> bool((net.trunk(x) - x).abs().max() < 1e-6)
+        True
+    """
+
+    branches = 2  # H and T one above the other: one product serves both
+
+    @torch.no_grad()
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        for p in self.parameters():
+            if p.dim() > 1:
+                uniform_(p.shape[-1] ** -0.5, generator, p)
+            else:
+                nn.init.zeros_(p)
+        nn.init.zeros_(self.b[:, : self.width])
+        nn.init.constant_(self.b[:, self.width :], self.config.gate_bias)
+
+    def equation(self, x: Tensor, W: Tensor, b: Tensor) -> Tensor:
+        """T ⊙ H + (1 − T) ⊙ x."""
+        H, T = (x @ W.mT + b).chunk(2, -1)
+        return torch.lerp(x, self.phi(H), torch.sigmoid(T))
+
+
+# No setting is published for this task; the paper's MNIST study has widths 50 to 71.
+HIGHWAY_PRESETS = [Preset("double-moon", HighwayConfig(50, 2, "tanh"), 579, name="deep")]
+HIGHWAY = deep_row(Highway, HighwayConfig(5, 3), HIGHWAY_PRESETS)
+
+
+SCALINGS: dict[str, float] = {"none": 0.0, "sqrt": -0.5, "depth": -1.0}  # powers of the depth
+
+
+@dataclass(frozen=True)
+class ResidualMlpConfig(DeepConfig):
+    """Settings of a residual MLP: those of `DeepConfig`, and the scaling.
+
+    Attributes:
+        scaling: factor s on what a layer adds: 1 ("none"), 1/√depth ("sqrt") or 1/depth ("depth"),
+            where depth is the number of layers that add.
+    """
+
+    scaling: Annotated[str, OneOf(SCALINGS)] = "none"
+
+
+class ResidualMlp(DeepModel[ResidualMlpConfig]):
+    r"""Residual MLP, after `He et al. 2016 <https://arxiv.org/abs/1512.03385>`_.
+
+        x' = x + s φ(W x + b)
+
+    The Jacobian of a layer is I + s D W. With W ~ N(0, 1) and s = 1 its norm over L layers explodes
+    (with tanh the state may grow by 1 per layer); with s = 1/√depth or 1/depth it does not.
+
+    Count: N² + N per layer, as a plain network; 291 for the double moon, counted as for `Highway`.
+
+    Start: all weights and biases N(0, 1), as the plain network it is compared with.
+
+    Example:
+        >>> net = ResidualMlp([4, 4, 4, 1], ResidualMlpConfig(4, 4))
+        >>> _ = [nn.init.zeros_(p) for p in net.parameters()]
+        >>> x = torch.randn(3, 4)
+        >>> bool((net.trunk(x) - x).abs().max() == 0)
+        True
+    """
+
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        for p in self.parameters():
+            nn.init.normal_(p, generator=generator)
+
+    def equation(self, x: Tensor, W: Tensor, b: Tensor) -> Tensor:
+        """x + s φ(W x + b)."""
+        scale = max(self.depth, 1) ** SCALINGS[self.config.scaling]
+        return torch.add(x, self.phi(x @ W.mT + b), alpha=scale)
+
+
+# None is published for this task.
+RESIDUAL_MLP_PRESETS = [
+    Preset("double-moon", ResidualMlpConfig(50, 2), 291, name="deep"),
+    Preset("double-moon", ResidualMlpConfig(50, 2, scaling="depth"), 291, name="deep-scaled"),
+]
+RESIDUAL_MLP = deep_row(ResidualMlp, ResidualMlpConfig(5, 3), RESIDUAL_MLP_PRESETS)

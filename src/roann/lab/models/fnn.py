@@ -4,35 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from itertools import pairwise
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
 
 from roann.kernels.activations import ACTIVATIONS
-from roann.lab import limits
-from roann.lab.models.base import Demand, Model, Preset, Row, Streams
+from roann.lab.limits import Range, Width
+from roann.lab.models.base import Model, Preset
+from roann.lab.models.depth import DeepConfig, deep_row
 
 
 @dataclass(frozen=True)
-class FnnConfig:
-    """Settings of a plain feed-forward network.
+class FnnConfig(DeepConfig):
+    """Settings of a plain feed-forward network."""
 
-    Attributes:
-        layers: L, counted in layers of neurons: input, hidden ones, output. L − 1 maps.
-        width: neurons in each hidden layer.
-        nonlinearity: φ.
-    """
-
-    layers: int = 3
-    width: int = 72
-    nonlinearity: str = "tanh"
-
-    def __post_init__(self) -> None:
-        limits.whole("layers", self.layers, 2, 10_000)
-        limits.whole("width", self.width, 1, limits.WIDTH)
-        limits.choice("nonlinearity", self.nonlinearity, ACTIVATIONS)
+    layers: Annotated[int, Range(2, 10_000)] = 3
+    width: Width = 72
 
 
 class Fnn(Model):
@@ -55,11 +45,7 @@ class Fnn(Model):
             nn.init.normal_(parameter, generator=generator)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """From (B, I) to (B, O)."""
-        x = inputs
-        for each in self.chain():
-            x = each(x)
-        return x
+        return reduce(lambda x, layer: layer(x), self.chain(), inputs)
 
     def chain(self) -> list[Callable[[Tensor], Tensor]]:
         """Every layer."""
@@ -69,24 +55,8 @@ class Fnn(Model):
         return self.phi.value(affine(x))
 
 
-def layer_sizes(layers: int, width: int, demand: Demand) -> list[int]:
-    """The sizes of L layers of neurons between a task's inputs and outputs."""
-    return [demand.input_size, *[width] * (layers - 2), demand.output_size]
-
-
-def fnn(config: FnnConfig, demand: Demand, streams: Streams) -> Fnn:
-    """A plain network for a task."""
-    sizes = layer_sizes(config.layers, config.width, demand)
-    return Fnn(sizes, config.nonlinearity, streams("weights"))
-
-
-FNN = Row(
-    "depth",
-    FnnConfig,
-    fnn,
-    FnnConfig(4, 3),
-    {
-        "shallow": Preset("double-moon", FnnConfig(3, 72), 289, {"batch_size": 100}),
-        "deep": Preset("double-moon", FnnConfig(50, 2), 291, {"batch_size": 100}),
-    },
-)
+PRESETS = [
+    Preset("double-moon", FnnConfig(3, 72), 289, {"batch_size": 100}, "shallow"),
+    Preset("double-moon", FnnConfig(50, 2), 291, {"batch_size": 100}, "deep"),
+]
+FNN = deep_row(lambda sizes, c, rng: Fnn(sizes, c.nonlinearity, rng), FnnConfig(4, 3), PRESETS)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from roann._checks import choice
 from roann.lab.models.base import HeadInit
+from roann.lab.models.recurrence import uniform_
 
 
 def _normal(weight: Tensor, bias: Tensor, rng: torch.Generator) -> None:
@@ -18,9 +19,7 @@ def _normal(weight: Tensor, bias: Tensor, rng: torch.Generator) -> None:
 
 
 def _uniform(weight: Tensor, bias: Tensor, rng: torch.Generator) -> None:
-    bound = 1 / math.sqrt(weight.shape[1])
-    nn.init.uniform_(weight, -bound, bound, generator=rng)
-    nn.init.uniform_(bias, -bound, bound, generator=rng)
+    uniform_(1 / math.sqrt(weight.shape[1]), rng, weight, bias)
 
 
 def _kaiming_normal(weight: Tensor, bias: Tensor, rng: torch.Generator) -> None:

@@ -3,56 +3,43 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Unpack
+from typing import Annotated, Unpack
 
 import torch
 from torch import Tensor
 
 from roann.kernels.activations import ACTIVATIONS
-from roann.lab import limits
-from roann.lab.models.base import Preset, Row
-from roann.lab.models.recurrence import DrivenSystem, Factory, Transition, builder
-
-FORMS = ("common", "jaeger2007")
-SCALED = ("matrix", "effective")
+from roann.lab.limits import Fraction, HiddenSettings, NonNegative, OneOf, Width, fail
+from roann.lab.models.base import Preset
+from roann.lab.models.recurrence import DrivenSystem, Factory, Transition, row
 
 
 @dataclass(frozen=True)
-class LeakyEsnConfig:
+class LeakyEsnConfig(HiddenSettings):
     """Settings of a leaky echo state network.
 
     Attributes:
-        hidden_size: N.
-        leak: a.
-        form: "common" multiplies φ by a, "jaeger2007" does not.
-        radius: the spectral radius that is set.
-        radius_of: of "matrix" W, or of "effective" (1 − a)I + aW ((1 − a)I + W for "jaeger2007").
-        input_scale: W_in ~ U(±input_scale).
-        bias_scale: b ~ U(±bias_scale).
-        nonlinearity: φ.
+        leak: a, the fraction of the state that is replaced at each step.
+        form: "common" multiplies φ by the leak, "jaeger2007" does not.
+        radius: spectral radius that the drawn matrix is scaled to.
+        radius_of: which matrix has that radius: "matrix" is W, "effective" is (1 − a)I + aW
+            ((1 − a)I + W for "jaeger2007"), with a for the leak.
+        input_scale: the input weights are uniform in ±input_scale.
+        bias_scale: the biases are uniform in ±bias_scale.
+        nonlinearity: activation function φ.
     """
 
-    hidden_size: int = 256
-    leak: float = 0.3
-    form: str = "common"
-    radius: float = 0.9
-    radius_of: str = "matrix"
-    input_scale: float = 1.0
-    bias_scale: float = 0.0
-    nonlinearity: str = "tanh"
-
-    def __post_init__(self) -> None:
-        limits.whole("hidden_size", self.hidden_size, 1, limits.WIDTH)
-        limits.real("leak", self.leak, 0, 1)
-        limits.choice("form", self.form, FORMS)
-        limits.real("radius", self.radius, 0, 1e6)
-        limits.choice("radius_of", self.radius_of, SCALED)
-        limits.real("input_scale", self.input_scale, 0, 1e6)
-        limits.real("bias_scale", self.bias_scale, 0, 1e6)
-        limits.choice("nonlinearity", self.nonlinearity, ("tanh", "identity", "relu"))
+    hidden_size: Width = 256
+    leak: Fraction = 0.3
+    form: Annotated[str, OneOf(("common", "jaeger2007"))] = "common"
+    radius: NonNegative = 0.9
+    radius_of: Annotated[str, OneOf(("matrix", "effective"))] = "matrix"
+    input_scale: NonNegative = 1.0
+    bias_scale: NonNegative = 0.0
+    nonlinearity: Annotated[str, OneOf(("tanh", "identity", "relu"))] = "tanh"
 
 
-class LeakyEsn(DrivenSystem):
+class LeakyEsn(DrivenSystem[LeakyEsnConfig]):
     r"""Leaky echo state network, `Jaeger et al. 2007 <https://doi.org/10.1016/j.neunet.2007.04.016>`_.
 
         x' = (1 − a) x + a φ(W x + W_in u + b)          "common"
@@ -66,36 +53,23 @@ class LeakyEsn(DrivenSystem):
 
     Start: W uniform, scaled to a spectral radius; W_in, b uniform.
 
-    Args:
-        input_size: I.
-        config: see `LeakyEsnConfig`.
-        generator: the source of the fixed values.
-
     Example:
         >>> system = LeakyEsn(1, LeakyEsnConfig(8, radius=0.5))
         >>> bool((torch.linalg.eigvals(system.W).abs().max() - 0.5).abs() < 1e-5)
         True
     """
 
+    input_map = ("W_in", "b")
     W: Tensor
     W_in: Tensor
     b: Tensor
 
-    def __init__(
-        self,
-        input_size: int,
-        config: LeakyEsnConfig,
-        generator: torch.Generator | None = None,
-        **factory: Unpack[Factory],
-    ) -> None:
-        N = config.hidden_size
-        super().__init__(input_size, N)
-        self.config = config
-        for name, shape in (("W", (N, N)), ("W_in", (N, input_size)), ("b", (N,))):
+    def _build(self, **factory: Unpack[Factory]) -> None:
+        self.state_size = self.output_size = N = self.config.hidden_size
+        for name, shape in (("W", (N, N)), ("W_in", (N, self.input_size)), ("b", (N,))):
             self.register_buffer(name, torch.empty(shape, **factory))
-        self.reset_reservoir(generator)
 
-    def reset_reservoir(self, generator: torch.Generator | None = None) -> None:
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Draw the fixed values anew."""
         c = self.config
         self.W_in.uniform_(-c.input_scale, c.input_scale, generator=generator)
@@ -107,12 +81,7 @@ class LeakyEsn(DrivenSystem):
             take = c.leak if c.form == "common" else 1.0
             self.W *= _scale_to_radius(torch.linalg.eigvals(self.W) * take, 1 - c.leak, c.radius)
 
-    def drive(self, u: Tensor) -> Tensor:
-        """W_in u + b."""
-        return u @ self.W_in.mT + self.b
-
     def transition(self) -> Transition:
-        """x, d ↦ the next x."""
         W_t, phi, a = self.W.mT, ACTIVATIONS[self.config.nonlinearity].value, self.config.leak
         take = a if self.config.form == "common" else 1.0
         return lambda x, d: torch.add((1 - a) * x, phi(x @ W_t + d), alpha=take)
@@ -121,7 +90,7 @@ class LeakyEsn(DrivenSystem):
 def _scale_to_radius(eigenvalues: Tensor, keep: float, radius: float) -> float:
     """The largest s ≥ 0 with max |keep + s λ| = radius, by bisection."""
     if radius < keep:
-        limits.fail("radius", f"at least 1 − leak = {keep:g} for the effective matrix", radius)
+        fail("radius", f"at least 1 − leak = {keep:g} for the effective matrix", radius)
     low, high = 0.0, (radius + keep) / float(eigenvalues.abs().max())
     for _ in range(200):
         middle = (low + high) / 2
@@ -151,11 +120,6 @@ def ridge(states: Tensor, targets: Tensor, penalty: float) -> tuple[Tensor, Tens
     return W, mean_y - W @ mean_x
 
 
-ROW = Row(
-    "sequence",
-    LeakyEsnConfig,
-    builder(LeakyEsn),
-    LeakyEsnConfig(5, bias_scale=0.1),
-    # None is published for these tasks; on psMNIST github.com/andreaceni/ResESN solves by ridge.
-    {"psmnist": Preset("psmnist", LeakyEsnConfig(256), 2_570)},
-)
+# None is published for these tasks; on psMNIST github.com/andreaceni/ResESN solves by ridge.
+PRESETS = [Preset("psmnist", LeakyEsnConfig(256), 2_570)]
+ROW = row(LeakyEsn, LeakyEsnConfig(5, bias_scale=0.1), PRESETS)

@@ -3,52 +3,42 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Unpack
+from typing import Unpack
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from roann.lab import limits
-from roann.lab.models.base import HeadInit, Preset, Row
-from roann.lab.models.recurrence import DrivenSystem, Factory, Transition, builder, parameter
+from roann.lab.limits import HiddenSettings, NonNegative, Width
+from roann.lab.models.base import Preset, adam
+from roann.lab.models.recurrence import DrivenSystem, Factory, Transition, parameter, row, uniform_
 
 
 @dataclass(frozen=True)
-class LemConfig:
+class LemConfig(HiddenSettings):
     """Settings of long expressive memory.
 
     Attributes:
-        hidden_size: N, of y and of z.
+        hidden_size: number of units N in each of the two states, y and z.
         dt: Δt, the largest time step.
     """
 
-    hidden_size: int = 128
-    dt: float = 0.31
-
-    def __post_init__(self) -> None:
-        limits.whole("hidden_size", self.hidden_size, 1, limits.WIDTH)
-        limits.real("dt", self.dt, 0, 1e6)
+    hidden_size: Width = 128
+    dt: NonNegative = 0.31
 
 
-class Lem(DrivenSystem):
+class Lem(DrivenSystem[LemConfig]):
     r"""Long expressive memory, `Rusch et al. 2022 <https://arxiv.org/abs/2110.04744>`_.
 
         Δ̄ = Δt σ(W₁ y + V₁ x + b₁),    Δ = Δt σ(W₂ y + V₂ x + b₂)
         z' = (1 − Δ) ⊙ z + Δ ⊙ tanh(W_y y + V_y x + b_y)
         y' = (1 − Δ̄) ⊙ y + Δ̄ ⊙ tanh(W_z z' + V_z x + b_z)         with the new z
 
-    State (y, z), output y. V holds the rows of Δ̄, Δ, V_z, V_y in this order and W those of Δ̄, Δ,
-    W_y, as in the published code; each of the three products has its bias. A port that feeds the
-    old z to y is another system.
+    State (y, z), output y. V holds the rows of Δ̄, Δ, V_z, V_y in this order, W those of Δ̄, Δ, W_y,
+    as published; each product has its bias. A port that feeds the old z to y is another system.
 
     Count: 4N² + 4N·I + 8N, and 10N + 10 for a readout: 68,362 at N = 128, as a torch LSTM.
 
     Start: all U(±1/√N).
-
-    Args:
-        input_size: I.
-        config: see `LemConfig`.
-        generator: the source of the first values.
 
     Example:
         >>> system = Lem(1, LemConfig(4, dt=0.0))
@@ -57,42 +47,29 @@ class Lem(DrivenSystem):
         True
     """
 
-    head_init: ClassVar[HeadInit] = "kaiming_normal"
+    head_init = "kaiming_normal"
 
-    def __init__(
-        self,
-        input_size: int,
-        config: LemConfig,
-        generator: torch.Generator | None = None,
-        **factory: Unpack[Factory],
-    ) -> None:
-        N = config.hidden_size
-        super().__init__(input_size, 2 * N, N)
-        self.config = config
-        self.V = parameter(4 * N, input_size, **factory)
+    def _build(self, **factory: Unpack[Factory]) -> None:
+        N = self.config.hidden_size
+        self.state_size, self.output_size = 2 * N, N
+        self.V = parameter(4 * N, self.input_size, **factory)
         self.b_V = parameter(4 * N, **factory)
         self.W = parameter(3 * N, N, **factory)
         self.b_W = parameter(3 * N, **factory)
         self.W_z = parameter(N, N, **factory)
         self.b_z = parameter(N, **factory)
-        self.reset_parameters(generator)
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw the first values."""
-        bound = self.output_size**-0.5
-        for p in self.parameters():
-            nn.init.uniform_(p, -bound, bound, generator=generator)
+        uniform_(self.output_size**-0.5, generator, *self.parameters())
 
     def drive(self, u: Tensor) -> Tensor:
         """V u and all biases, in the order Δ̄, Δ, z-candidate, y-candidate."""
-        steps, for_y, for_z = torch.split(
-            u @ self.V.mT + self.b_V, [2 * self.output_size] + [self.output_size] * 2, -1
-        )
-        b_steps, b_y = torch.split(self.b_W, [2 * self.output_size, self.output_size])
+        N = self.output_size
+        steps, for_y, for_z = torch.split(u @ self.V.mT + self.b_V, [2 * N, N, N], -1)
+        b_steps, b_y = torch.split(self.b_W, [2 * N, N])
         return torch.cat([steps + b_steps, for_z + b_y, for_y + self.b_z], -1)
 
     def transition(self) -> Transition:
-        """(y, z), d ↦ the next (y, z)."""
         N, dt, W, W_z = self.output_size, self.config.dt, self.W.mT, self.W_z.mT
 
         def advance(x: Tensor, d: Tensor) -> Tensor:
@@ -106,29 +83,9 @@ class Lem(DrivenSystem):
         return advance
 
 
-ROW = Row(
-    "sequence",
-    LemConfig,
-    builder(Lem),
-    LemConfig(4),
-    {
-        # github.com/tk-rusch/LEM: src/psMNIST, src/adding
-        "psmnist": Preset(
-            "psmnist",
-            LemConfig(128, 0.31),
-            68_362,
-            {
-                "optimizer": "adam",
-                "lr": 0.0073,
-                "clip_norm": 1.1,
-                "batch_size": 128,
-                "epochs": 120,
-            },
-        ),
-        "adding": Preset(
-            "adding",
-            LemConfig(128, 0.0242),
-            settings={"optimizer": "adam", "lr": 0.0026, "batch_size": 50},
-        ),
-    },
-)
+PRESETS = [
+    # github.com/tk-rusch/LEM: src/psMNIST, src/adding
+    Preset("psmnist", LemConfig(), 68_362, adam(0.0073, clip_norm=1.1, batch_size=128, epochs=120)),
+    Preset("adding", LemConfig(128, 0.0242), None, adam(0.0026, batch_size=50)),
+]
+ROW = row(Lem, LemConfig(4), PRESETS)

@@ -3,35 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Unpack
+from typing import Annotated, Unpack
 
 import torch
 from torch import Tensor, nn
 
-from roann.lab import limits
-from roann.lab.models.base import Demand, HeadInit, Preset, Row, Streams
-from roann.lab.models.recurrence import DrivenSystem, Factory, Transition, parameter
+from roann.lab.limits import HiddenSettings, Range, Width, fail
+from roann.lab.models.base import Preset, adam
+from roann.lab.models.recurrence import DrivenSystem, Factory, Transition, parameter, row
 
 
 @dataclass(frozen=True)
-class LmuConfig:
+class LmuConfig(HiddenSettings):
     """Settings of the Legendre memory unit.
 
     Attributes:
-        hidden_size: N.
-        order: d, how many Legendre coefficients are kept.
-        theta: θ, the length of the window in steps; the task's horizon if not given.
+        order: d, the number of Legendre coefficients in the memory.
+        theta: θ, the length of the remembered window in steps; the task's horizon if not given.
     """
 
-    hidden_size: int = 212
-    order: int = 256
-    theta: float | None = None
-
-    def __post_init__(self) -> None:
-        limits.whole("hidden_size", self.hidden_size, 1, limits.WIDTH)
-        limits.whole("order", self.order, 1, 2048)
-        if self.theta is not None:
-            limits.real("theta", self.theta, 1e-3, 1e9)
+    hidden_size: Width = 212
+    order: Annotated[int, Range(1, 2048)] = 256
+    theta: Annotated[float, Range(1e-3, 1e9)] | None = None
 
 
 def delay_network(order: int, theta: float) -> tuple[Tensor, Tensor]:
@@ -46,17 +39,17 @@ def delay_network(order: int, theta: float) -> tuple[Tensor, Tensor]:
         >>> bool((A[0, 0] + B[0] - 1).abs() < 1e-15)
         True
     """
-    i = torch.arange(order, dtype=torch.float64)
-    row, column = i.unsqueeze(1), i.unsqueeze(0)
-    below = torch.where((row - column) % 2 == 0, -1.0, 1.0).to(i)
+    j = torch.arange(order, dtype=torch.float64)
+    i = j.unsqueeze(1)
+    below = torch.where((i - j) % 2 == 0, -1.0, 1.0).to(j)
     generator = torch.zeros(order + 1, order + 1, dtype=torch.float64)
-    generator[:order, :order] = (2 * row + 1) * torch.where(row < column, -1.0, below) / theta
-    generator[:order, order] = (2 * i + 1) * torch.where(i % 2 == 0, 1.0, -1.0) / theta
+    generator[:order, :order] = (2 * i + 1) * torch.where(i < j, -1.0, below) / theta
+    generator[:order, order] = (2 * j + 1) * torch.where(j % 2 == 0, 1.0, -1.0) / theta
     held = torch.linalg.matrix_exp(generator)
     return held[:order, :order], held[:order, order]
 
 
-class Lmu(DrivenSystem):
+class Lmu(DrivenSystem[LmuConfig]):
     r"""Legendre memory unit, `Voelker, Kajić & Eliasmith 2019
     <https://papers.nips.cc/paper/9689>`_.
 
@@ -73,11 +66,6 @@ class Lmu(DrivenSystem):
 
     Start, as for psMNIST: e_x = 1, e_h = e_m = 0, W_x = W_h = 0, W_m Glorot normal.
 
-    Args:
-        input_size: I.
-        config: see `LmuConfig`; theta must be given.
-        generator: the source of the first values.
-
     Example:
         >>> system = Lmu(1, LmuConfig(3, 6, theta=10.0), dtype=torch.float64)
         >>> e_0 = torch.eye(6).double()[0]  # the window of a constant input 1
@@ -85,34 +73,26 @@ class Lmu(DrivenSystem):
         True
     """
 
-    head_init: ClassVar[HeadInit] = "xavier_uniform"
+    head_init = "xavier_uniform"
     A_bar: Tensor
     B_bar: Tensor
 
-    def __init__(
-        self,
-        input_size: int,
-        config: LmuConfig,
-        generator: torch.Generator | None = None,
-        **factory: Unpack[Factory],
-    ) -> None:
-        if config.theta is None:
-            limits.fail("theta", "the length of the window in steps", None, "give LmuConfig.theta")
-        N, d = config.hidden_size, config.order
-        super().__init__(input_size, N + d, N)
-        self.e_x = parameter(input_size, **factory)
+    def _build(self, **factory: Unpack[Factory]) -> None:
+        N, d, theta = self.config.hidden_size, self.config.order, self.config.theta
+        if theta is None:
+            fail("theta", "the length of the window in steps", None, "give LmuConfig.theta")
+        self.state_size, self.output_size = N + d, N
+        self.e_x = parameter(self.input_size, **factory)
         self.e_h = parameter(N, **factory)
         self.e_m = parameter(d, **factory)
-        self.W_x = parameter(N, input_size, **factory)
+        self.W_x = parameter(N, self.input_size, **factory)
         self.W_h = parameter(N, N, **factory)
         self.W_m = parameter(N, d, **factory)
-        A, B = delay_network(d, config.theta)
+        A, B = delay_network(d, theta)
         self.register_buffer("A_bar", A.to(self.W_m))
         self.register_buffer("B_bar", B.to(self.W_m))
-        self.reset_parameters(generator)
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw the first values."""
         nn.init.ones_(self.e_x)
         for p in (self.e_h, self.e_m, self.W_x, self.W_h):
             nn.init.zeros_(p)
@@ -124,7 +104,6 @@ class Lmu(DrivenSystem):
         return u @ torch.cat([self.W_x + self.W_m @ into_m, into_m]).mT
 
     def transition(self) -> Transition:
-        """(h, m), d ↦ the next (h, m)."""
         N = self.output_size
         to_m = torch.cat(
             [torch.outer(self.B_bar, self.e_h), self.A_bar + torch.outer(self.B_bar, self.e_m)], 1
@@ -139,25 +118,8 @@ class Lmu(DrivenSystem):
         return advance
 
 
-def lmu(config: LmuConfig, demand: Demand, streams: Streams) -> Lmu:
-    """An LMU for a task, whose horizon is its window if none is given."""
-    theta = demand.horizon if config.theta is None else config.theta
-    sized = LmuConfig(config.hidden_size, config.order, theta)
-    return Lmu(demand.input_size, sized, streams("weights"))
-
-
-ROW = Row(
-    "sequence",
-    LmuConfig,
-    lmu,
-    LmuConfig(3, 4),
-    {
-        # github.com/nengo/keras-lmu, branch paper: experiments/psMNIST-standard.ipynb
-        "psmnist": Preset(
-            "psmnist",
-            LmuConfig(212, 256, 784.0),
-            102_027,
-            {"optimizer": "adam", "lr": 1e-3, "batch_size": 100, "epochs": 10},
-        ),
-    },
-)
+PRESETS = [
+    # github.com/nengo/keras-lmu, branch paper: experiments/psMNIST-standard.ipynb
+    Preset("psmnist", LmuConfig(212, 256, 784.0), 102_027, adam(1e-3, batch_size=100, epochs=10)),
+]
+ROW = row(Lmu, LmuConfig(3, 4), PRESETS, horizon="theta")

@@ -4,56 +4,46 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Unpack
+from typing import Annotated, Unpack
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from roann.lab import limits
-from roann.lab.models.base import Row, SequenceSystem
-from roann.lab.models.recurrence import Factory, builder, first_state, parameter, scan
+from roann.lab.limits import Layers, Range, Settings, Width, fail
+from roann.lab.models.base import SequenceSystem
+from roann.lab.models.recurrence import Factory, parameter, row, scan, uniform_
 
 
 @dataclass(frozen=True)
-class LruConfig:
+class LruConfig(Settings):
     """Settings of a stack of linear recurrent units.
 
     Attributes:
-        width: H, of the signal between the units.
-        hidden_size: N complex numbers in each unit.
-        layers: L.
-        r_min: the smallest |λ| at the start.
-        r_max: the largest |λ| at the start.
+        width: width H of the signal between the units.
+        hidden_size: number of complex numbers N in the state of each unit.
+        layers: number of units, L, one after the other.
+        r_min: smallest modulus |λ| of the eigenvalues at the start.
+        r_max: largest modulus |λ| of the eigenvalues at the start.
     """
 
-    width: int = 64
-    hidden_size: int = 64
-    layers: int = 2
-    r_min: float = 0.9
-    r_max: float = 0.999
+    width: Width = 64
+    hidden_size: Width = 64
+    layers: Layers = 2
+    r_min: Annotated[float, Range(0, 0.999999)] = 0.9
+    r_max: Annotated[float, Range(1e-6, 0.999999)] = 0.999
 
     def __post_init__(self) -> None:
-        limits.whole("width", self.width, 1, limits.WIDTH)
-        limits.whole("hidden_size", self.hidden_size, 1, limits.WIDTH)
-        limits.whole("layers", self.layers, 1, 1000)
-        limits.real("r_min", self.r_min, 0, 0.999999)
-        limits.real("r_max", self.r_max, 1e-6, 0.999999)
+        super().__post_init__()
         if self.r_min >= self.r_max:
-            limits.fail("r_min", f"less than r_max = {self.r_max:g}", self.r_min)
+            fail("r_min", f"less than r_max = {self.r_max:g}", self.r_min)
 
 
 class LinearRecurrence(nn.Module):
     """λ = exp(−e^ν + i e^ϑ),  h' = λ ⊙ h + e^γ ⊙ (B x),  y = Re(C h') + D ⊙ x.
 
-    Complex tensors are held as two real ones: B (2, N, H), C (2, H, N), h = [Re; Im] (…, 2N).
-
-    Args:
-        width: H.
-        hidden_size: N.
-        r_min: the smallest |λ|; |λ|² is uniform between the squares.
-        r_max: the largest |λ|.
-        generator: the source of the first values.
+    Complex tensors are held as two real ones: B (2, N, H), C (2, H, N), h = [Re; Im] (…, 2N). At
+    first |λ|² is uniform between the squares of r_min and r_max.
     """
 
     def __init__(
@@ -113,8 +103,7 @@ class LruBlock(nn.Module):
         )
         self.W = parameter(2 * H, H, **factory)
         self.b = parameter(2 * H, **factory)
-        nn.init.uniform_(self.W, -(H**-0.5), H**-0.5, generator=generator)
-        nn.init.uniform_(self.b, -(H**-0.5), H**-0.5, generator=generator)
+        uniform_(H**-0.5, generator, self.W, self.b)
 
     def forward(self, x: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
         """From x (T, …, H) and h[0] (…, 2N) to the same."""
@@ -128,17 +117,11 @@ class Lru(SequenceSystem):
         λ = exp(−e^ν + i e^ϑ),   h' = λ ⊙ h + e^γ ⊙ (B x),   y = Re(C h') + D ⊙ x
 
     in each of L blocks x + GLU(GELU(y(norm x))), after an affine map of the inputs to the width.
-    The recurrence is linear and diagonal, stable by construction (|λ| < 1); all that is
-    nonlinear acts between layers. The state is the output, on which nothing depends, followed by
-    h of all units.
+    The recurrence is linear, diagonal and stable by construction (|λ| < 1); all that is nonlinear
+    acts between layers. The state is the output, on which nothing depends, and h of all units.
 
     Start: |λ|² ~ U(r_min², r_max²), phases U(0, 2π), γ = log √(1 − |λ|²), B and C normal with
     variance 1/(2H) and 1/N per part, D ~ N(0, 1); affine maps as torch.nn.Linear.
-
-    Args:
-        input_size: I.
-        config: see `LruConfig`.
-        generator: the source of the first values.
 
     Example:
         >>> unit = LinearRecurrence(2, 50, 0.5, 0.9)
@@ -160,18 +143,15 @@ class Lru(SequenceSystem):
         self.state_size = H + self.unit_size * config.layers
         self.E = parameter(H, input_size, **factory)
         self.b = parameter(H, **factory)
-        for p in (self.E, self.b):
-            nn.init.uniform_(p, -(input_size**-0.5), input_size**-0.5, generator=generator)
+        uniform_(input_size**-0.5, generator, self.E, self.b)
         self.blocks = nn.ModuleList(
             LruBlock(config, generator, **factory) for _ in range(config.layers)
         )
 
     def forward(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """From u (T, B, I) and x[0] (B, S) to the outputs (T, B, H) and x[T] (B, S)."""
-        return self._run(u, first_state(self, u, state))
+        return self._run(u, self.start(u, state))
 
     def step(self, x: Tensor, u: Tensor) -> Tensor:
-        """One step."""
         return self._run(u.unsqueeze(0), x)[1]
 
     def _run(self, u: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -184,4 +164,4 @@ class Lru(SequenceSystem):
 
 
 # No setting is published for these tasks with one small stack.
-ROW = Row("sequence", LruConfig, builder(Lru), LruConfig(3, 2, 2))
+ROW = row(Lru, LruConfig(3, 2, 2))

@@ -4,44 +4,40 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Unpack
+from typing import Annotated, Unpack
 
 import torch
 from torch import Tensor, nn
 
-from roann.lab import limits
-from roann.lab.models.base import Preset, Row
-from roann.lab.models.modrelu import OrthogonalSystem
-from roann.lab.models.recurrence import Factory, builder, parameter
-from roann.lab.models.skew import ANGLES, block_angles_, exponential, skew, skew_size
+from roann.lab.limits import WIDTH, Fraction, HiddenSettings, NonNegative, OneOf, Range, fail
+from roann.lab.models.base import Preset, rmsprop
+from roann.lab.models.orthogonal import OrthogonalSystem
+from roann.lab.models.recurrence import Factory, parameter, row, uniform_
+from roann.lab.models.skew import ANGLES, block_angles_, exponential
 
 
 @dataclass(frozen=True)
-class NnRnnConfig:
+class NnRnnConfig(HiddenSettings):
     """Settings of nnRNN.
 
     Attributes:
-        hidden_size: N, even.
-        angles: the first skew matrix of P: "cayley" or "henaff".
-        modulus_penalty: δ of δ Σ (γ − 1)².
-        triangle_decay: the L2 decay of T, as half this times ‖T‖² in the loss.
-        orthogonal_rate: the learning rate of P over that of the rest.
+        hidden_size: number of hidden units, N; must be even.
+        angles: how the skew matrix of P is first drawn: "cayley" or "henaff".
+        modulus_penalty: weight δ of the penalty δ Σ (γ − 1)², which keeps the moduli γ near 1.
+        triangle_decay: L2 penalty on T: half of this times ‖T‖² is added to the loss.
+        orthogonal_rate: learning rate of P, as a fraction of the learning rate of the rest.
     """
 
-    hidden_size: int = 512
-    angles: str = "cayley"
-    modulus_penalty: float = 0.1
-    triangle_decay: float = 1e-4
-    orthogonal_rate: float = 0.1
+    hidden_size: Annotated[int, Range(2, WIDTH)] = 512
+    angles: Annotated[str, OneOf(ANGLES)] = "cayley"
+    modulus_penalty: NonNegative = 0.1
+    triangle_decay: NonNegative = 1e-4
+    orthogonal_rate: Fraction = 0.1
 
     def __post_init__(self) -> None:
-        limits.whole("hidden_size", self.hidden_size, 2, limits.WIDTH)
+        super().__post_init__()
         if self.hidden_size % 2:
-            limits.fail("hidden_size", "an even number (N/2 planes)", self.hidden_size)
-        limits.choice("angles", self.angles, ANGLES)
-        limits.real("modulus_penalty", self.modulus_penalty, 0, 1e6)
-        limits.real("triangle_decay", self.triangle_decay, 0, 1e6)
-        limits.real("orthogonal_rate", self.orthogonal_rate, 0, 1)
+            fail("hidden_size", "an even number (N/2 planes)", self.hidden_size)
 
 
 def above_blocks(n: int, device: torch.device) -> Tensor:
@@ -51,7 +47,7 @@ def above_blocks(n: int, device: torch.device) -> Tensor:
     return torch.stack([i[outside], j[outside]])
 
 
-class NnRnn(OrthogonalSystem):
+class NnRnn(OrthogonalSystem[NnRnnConfig]):
     r"""nnRNN, `Kerg et al. 2019 <https://arxiv.org/abs/1905.12080>`_.
 
         W = P (Λ + T) Pᵀ,   h' = modrelu_b(W h + W_i x),   loss + δ Σ (γ_i − 1)²
@@ -65,13 +61,7 @@ class NnRnn(OrthogonalSystem):
     RNN), but then γ and θ are no longer the eigenvalues. It also never uses its chosen start
     of P, and stores N angles of which it reads half; here neither.
 
-    Start: T = 0, γ = 1, θ ~ U(0, 2π), the skew matrix of P by planes, W_i Kaiming normal,
-    b ~ U(±0.01).
-
-    Args:
-        input_size: I.
-        config: see `NnRnnConfig`.
-        generator: the source of the first values.
+    Start: T = 0, γ = 1, θ ~ U(0, 2π); the skew matrix of P, W_i and b as in `ExpRnn`.
 
     Example:
         >>> system = NnRnn(1, NnRnnConfig(hidden_size=8), dtype=torch.float64)
@@ -81,30 +71,20 @@ class NnRnn(OrthogonalSystem):
         True
     """
 
-    def __init__(
-        self,
-        input_size: int,
-        config: NnRnnConfig,
-        generator: torch.Generator | None = None,
-        **factory: Unpack[Factory],
-    ) -> None:
-        N = config.hidden_size
-        super().__init__(input_size, N, **factory)
-        self.config = config
-        self.A = parameter(skew_size(N), **factory)
+    def _build(self, **factory: Unpack[Factory]) -> None:
+        super()._build(**factory)
+        N = self.state_size
         self.theta = parameter(N // 2, **factory)
         self.gamma = parameter(N // 2, **factory)
         self.T = parameter(N * (N - 2) // 2, **factory)
-        self.reset_parameters(generator)
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw the first values."""
         block_angles_(self.A, self.state_size, self.config.angles, generator)
         nn.init.uniform_(self.theta, 0, 2 * math.pi, generator=generator)
         nn.init.ones_(self.gamma)
         nn.init.zeros_(self.T)
         nn.init.kaiming_normal_(self.W_i, generator=generator)
-        nn.init.uniform_(self.b, -0.01, 0.01, generator=generator)
+        uniform_(0.01, generator, self.b)
 
     def schur_form(self) -> Tensor:
         """Λ + T."""
@@ -118,7 +98,7 @@ class NnRnn(OrthogonalSystem):
 
     def orthogonal_matrix(self) -> Tensor:
         """P = exp(A)."""
-        return exponential(skew(self.A, self.state_size))
+        return exponential(self.skew_matrix())
 
     def recurrent_matrix(self) -> Tensor:
         """W = P (Λ + T) Pᵀ."""
@@ -131,28 +111,18 @@ class NnRnn(OrthogonalSystem):
         return drift + 0.5 * self.config.triangle_decay * self.T.square().sum()
 
     def learning_rate_scales(self) -> dict[str, float]:
-        """The factor of P."""
         return {"A": self.config.orthogonal_rate}
 
 
-ROW = Row(
-    "sequence",
-    NnRnnConfig,
-    builder(NnRnn),
-    NnRnnConfig(6),
-    {
-        # github.com/KyleGoyette/nnRNN: README; the supplement says lr 1.5e-4, δ = 0.15.
-        "psmnist": Preset(
-            "psmnist",
-            NnRnnConfig(512, "cayley", 0.1, 1e-4, 0.1),
-            268_042,
-            {"optimizer": "rmsprop", "lr": 2e-4, "alpha": 0.99, "batch_size": 100},
-        ),
-        # The same, for a lag of 200; P at 1e-6.
-        "copying": Preset(
-            "copying",
-            NnRnnConfig(128, "cayley", 1e-4, 1e-6, 0.002),
-            settings={"optimizer": "rmsprop", "lr": 5e-4, "alpha": 0.99, "batch_size": 10},
-        ),
-    },
-)
+PRESETS = [
+    # github.com/KyleGoyette/nnRNN: README; the supplement says lr 1.5e-4, δ = 0.15.
+    Preset("psmnist", NnRnnConfig(), 268_042, rmsprop(2e-4, alpha=0.99, batch_size=100)),
+    # The same, for a lag of 200; P at 1e-6.
+    Preset(
+        "copying",
+        NnRnnConfig(128, "cayley", 1e-4, 1e-6, 0.002),
+        None,
+        rmsprop(5e-4, alpha=0.99, batch_size=10),
+    ),
+]
+ROW = row(NnRnn, NnRnnConfig(6), PRESETS)

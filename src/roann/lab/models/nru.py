@@ -4,43 +4,40 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Unpack
+from typing import Unpack
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.linalg import vector_norm
 
-from roann.lab import limits
-from roann.lab.models.base import HeadInit, Preset, Row
-from roann.lab.models.recurrence import DrivenSystem, Factory, Transition, builder, parameter
+from roann.lab.limits import HiddenSettings, Width, fail
+from roann.lab.models.base import Preset, adam
+from roann.lab.models.recurrence import DrivenSystem, Factory, Transition, parameter, row, uniform_
 
 
 @dataclass(frozen=True)
-class NruConfig:
+class NruConfig(HiddenSettings):
     """Settings of the non-saturating recurrent unit.
 
     Attributes:
-        hidden_size: N.
         memory_size: m, the length of the memory; m·k must be the square of a multiple of k.
-        heads: k, how many directions are written, and how many erased.
+        heads: k, the number of directions written, and of those erased, at each step.
     """
 
-    hidden_size: int = 212
-    memory_size: int = 256
-    heads: int = 4
+    hidden_size: Width = 212
+    memory_size: Width = 256
+    heads: Width = 4
 
     def __post_init__(self) -> None:
-        limits.whole("hidden_size", self.hidden_size, 1, limits.WIDTH)
-        limits.whole("memory_size", self.memory_size, 1, limits.WIDTH)
-        limits.whole("heads", self.heads, 1, limits.WIDTH)
+        super().__post_init__()
         product = self.memory_size * self.heads
         side = math.isqrt(product)
         if side**2 != product or side % self.heads:
             wanted = "memory_size × heads to be the square of a multiple of heads"
-            limits.fail("memory_size", wanted, f"{self.memory_size} × {self.heads}")
+            fail("memory_size", wanted, f"{self.memory_size} × {self.heads}")
 
 
-class Nru(DrivenSystem):
+class Nru(DrivenSystem[NruConfig]):
     r"""Non-saturating recurrent unit, `Chandar et al. 2019 <https://arxiv.org/abs/1902.06704>`_.
 
         h' = ReLU(W [x; h; m] + b),    q = [h'; m]
@@ -60,11 +57,6 @@ class Nru(DrivenSystem):
     Start: all as torch.nn.Linear. Published code reads the last *batch element* of every output
     in its `forward`; only its cell is right.
 
-    Args:
-        input_size: I.
-        config: see `NruConfig`.
-        generator: the source of the first values.
-
     Example:
         >>> system = Nru(1, NruConfig(3, 16, 4))
         >>> change = system.change(torch.randn(16), torch.tensor([0.0, 1.0, 0.0, 0.0]))
@@ -72,40 +64,24 @@ class Nru(DrivenSystem):
         True
     """
 
-    head_init: ClassVar[HeadInit] = "xavier_normal"
+    head_init = "xavier_normal"
+    input_map = ("W_x", "b_h")
 
-    def __init__(
-        self,
-        input_size: int,
-        config: NruConfig,
-        generator: torch.Generator | None = None,
-        **factory: Unpack[Factory],
-    ) -> None:
-        N, m, k = config.hidden_size, config.memory_size, config.heads
-        super().__init__(input_size, N + m, N)
-        self.config = config
+    def _build(self, **factory: Unpack[Factory]) -> None:
+        N, m, k = self.config.hidden_size, self.config.memory_size, self.config.heads
+        self.state_size, self.output_size = N + m, N
         self.side = math.isqrt(m * k)
-        self.W_x = parameter(N, input_size, **factory)
+        self.W_x = parameter(N, self.input_size, **factory)
         self.W_h = parameter(N, N + m, **factory)
         self.b_h = parameter(N, **factory)
         # The four affine maps of q, one above the other: u^α (2s), u^β (2s), α (k), β (k).
         self.W_q = parameter(4 * self.side + 2 * k, N + m, **factory)
         self.b_q = parameter(4 * self.side + 2 * k, **factory)
-        self.reset_parameters(generator)
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw the first values."""
         whole = (self.input_size + self.state_size) ** -0.5
-        for p in (self.W_x, self.W_h, self.b_h):
-            nn.init.uniform_(p, -whole, whole, generator=generator)
-        for p in (self.W_q, self.b_q):
-            nn.init.uniform_(
-                p, -(self.state_size**-0.5), self.state_size**-0.5, generator=generator
-            )
-
-    def drive(self, u: Tensor) -> Tensor:
-        """W_x u + b_h."""
-        return u @ self.W_x.mT + self.b_h
+        uniform_(whole, generator, self.W_x, self.W_h, self.b_h)
+        uniform_(self.state_size**-0.5, generator, self.W_q, self.b_q)
 
     def change(self, u: Tensor, strength: Tensor) -> Tensor:
         """Σ_i strength_i v_i (…, m), from u (…, 2s) and strength (…, k)."""
@@ -118,7 +94,6 @@ class Nru(DrivenSystem):
         return total
 
     def transition(self) -> Transition:
-        """(h, m), d ↦ the next (h, m)."""
         N, s, k = self.output_size, self.side, self.config.heads
         W_h, W_q, b_q = self.W_h.mT, self.W_q.mT, self.b_q
 
@@ -134,18 +109,8 @@ class Nru(DrivenSystem):
         return advance
 
 
-ROW = Row(
-    "sequence",
-    NruConfig,
-    builder(Nru),
-    NruConfig(3, 4, 4),
-    {
-        # github.com/apsarath/NRU: config/nru.yaml; a 785th blank step carries the label there.
-        "psmnist": Preset(
-            "psmnist",
-            NruConfig(212, 256, 4),
-            165_554,
-            {"optimizer": "adam", "lr": 1e-3, "clip_norm": 1.0, "batch_size": 100},
-        ),
-    },
-)
+PRESETS = [
+    # github.com/apsarath/NRU: config/nru.yaml; a 785th blank step carries the label there.
+    Preset("psmnist", NruConfig(), 165_554, adam(1e-3, clip_norm=1.0, batch_size=100)),
+]
+ROW = row(Nru, NruConfig(3, 4, 4), PRESETS)

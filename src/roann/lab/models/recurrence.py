@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import reduce
 from itertools import accumulate
-from typing import TypedDict, TypeVar, Unpack
+from typing import Any, ClassVar, Generic, TypedDict, TypeVar, Unpack
 
 import torch
 from torch import Tensor, nn
 
-from roann._checks import fail
-from roann.lab.models.base import Demand, SequenceSystem, Streams
+from roann.lab.models.base import Demand, Preset, Row, SequenceSystem, Streams, by_name
 
 C = TypeVar("C")
 
@@ -41,57 +41,68 @@ def parameter(*shape: int, **factory: Unpack[Factory]) -> nn.Parameter:
     return nn.Parameter(torch.empty(shape, **factory))
 
 
-def builder(
-    system: Callable[[int, C, torch.Generator], SequenceSystem],
-) -> Callable[[C, Demand, Streams], SequenceSystem]:
-    """The `Row.build` of a system that needs nothing of a task but the size of its inputs."""
-    return lambda config, demand, streams: system(demand.input_size, config, streams("weights"))
+def uniform_(bound: float, generator: torch.Generator | None, *tensors: Tensor) -> None:
+    """Draw the tensors, one after the other, from U(±bound)."""
+    for tensor in tensors:
+        nn.init.uniform_(tensor, -bound, bound, generator=generator)
 
 
-def first_state(system: SequenceSystem, u: Tensor, state: Tensor | None) -> Tensor:
-    """x[0] (B, S): `state`, or the system's own; refuses inputs and states that do not fit."""
-    if u.dim() != 3 or u.shape[0] == 0 or u.shape[2] != system.input_size:
-        fail("u", f"shape (T ≥ 1, B, {system.input_size})", tuple(u.shape))
-    if state is not None and state.shape != (u.shape[1], system.state_size):
-        fail("state", f"shape ({u.shape[1]}, {system.state_size})", tuple(state.shape))
-    return system.initial_state(u.shape[1]) if state is None else state
+class ConfiguredSystem(SequenceSystem, Generic[C]):
+    """Abstract: a system made from its settings.
+
+    Args:
+        input_size: I.
+        config: the settings of the system, kept as its `config`.
+        generator: the source of the first values; torch's own if not given.
+        device, dtype: of parameters and buffers, as in torch.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        config: C,
+        generator: torch.Generator | None = None,
+        **factory: Unpack[Factory],
+    ) -> None:
+        super().__init__()
+        self.input_size, self.config = input_size, config
+        self._build(**factory)
+        self.reset_parameters(generator)
+
+    @abstractmethod
+    def _build(self, **factory: Unpack[Factory]) -> None:
+        """Make all parameters and buffers, and set the sizes of state and output."""
+
+    @abstractmethod
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Draw the first values."""
 
 
-class DrivenSystem(SequenceSystem):
+class DrivenSystem(ConfiguredSystem[C]):
     """Abstract: a system whose inputs enter by a map of their own.
 
         d[k] = drive(u[k]),    x[k+1] = f(x[k], d[k+1])
 
     `drive` is one product over all times; `transition` makes f, so that whatever depends on
-    parameters alone (a matrix exponential, say) is computed once per sequence, never cached
-    beyond it.
+    parameters alone (a matrix exponential, say) is computed once per sequence and not kept.
 
-    Args:
-        input_size: I.
-        state_size: S.
-        output_size: H; None for H = S.
+    Attributes:
+        input_map: the names of V and b where `drive` is V u + b.
     """
 
-    def __init__(self, input_size: int, state_size: int, output_size: int | None = None) -> None:
-        super().__init__()
-        self.input_size = input_size
-        self.state_size = state_size
-        self.output_size = state_size if output_size is None else output_size
+    input_map: ClassVar[tuple[str, str]] = ("V", "b")
 
-    @abstractmethod
     def drive(self, u: Tensor) -> Tensor:
-        """From inputs (…, I) to what the transition takes, (…, K)."""
+        """From inputs (…, I) to what the transition takes, (…, K); V u + b by default."""
+        V, b = (getattr(self, name) for name in self.input_map)
+        driven: Tensor = u @ V.mT + b
+        return driven
 
     @abstractmethod
     def transition(self) -> Transition:
         """The map f from (x, d) to the next x, for the present parameters."""
 
-    def start(self, u: Tensor, state: Tensor | None) -> Tensor:
-        """x[0] (B, S), before every sequence; override to prepare the parameters as well."""
-        return first_state(self, u, state)
-
     def forward(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """From u (T, B, I) and x[0] (B, S) to the outputs (T, B, H) and x[T] (B, S)."""
         x = self.start(u, state)
         states = scan(self.transition(), self.drive(u), x)
         return self.read(states), states[-1]
@@ -102,5 +113,20 @@ class DrivenSystem(SequenceSystem):
         return self.read(reduce(self.transition(), self.drive(u).unbind(0), x))
 
     def step(self, x: Tensor, u: Tensor) -> Tensor:
-        """From x (…, S) and u (…, I) to the next x."""
         return self.transition()(x, self.drive(u))
+
+
+def row(
+    system: Callable[[int, Any, torch.Generator], SequenceSystem],
+    small: Any,
+    presets: Iterable[Preset] = (),
+    horizon: str = "horizon",
+) -> Row:
+    """The `Row` of a system; `horizon` names a setting that is the task's horizon if not given."""
+
+    def build(config: Any, demand: Demand, streams: Streams) -> SequenceSystem:
+        if hasattr(config, horizon) and getattr(config, horizon) is None:
+            config = replace(config, **{horizon: demand.horizon})
+        return system(demand.input_size, config, streams("weights"))
+
+    return Row("sequence", type(small), build, small, by_name(presets))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
@@ -13,60 +13,55 @@ from roann.filters import FILTERS, make
 from roann.functional import BACKENDS
 from roann.kernels.activations import ACTIVATIONS
 from roann.kernels.memory import MEMORIES
-from roann.lab import limits
-from roann.lab.models.base import Demand, HeadInit, Model, Preset, Row, SequenceSystem, Streams
-from roann.lab.models.fnn import layer_sizes
+from roann.lab.limits import LENGTH, Horizon, OneOf, Range, Settings, Width, fail
+from roann.lab.models.base import Demand, Model, Preset, Row, SequenceSystem, Streams, adam, by_name
+from roann.lab.models.depth import layer_sizes
 from roann.nn.init import INITS
+
+Rho = Annotated[float, Range(1e-12, 1e12)]
+Nonlinearity = Annotated[str, OneOf(ACTIVATIONS)]
+Filter = Annotated[str, OneOf(FILTERS)]
+Init = Annotated[str, OneOf(INITS)]
+Backend = Annotated[str, OneOf(BACKENDS)]
+Memory = Annotated[str, OneOf(MEMORIES)]
 
 
 @dataclass(frozen=True)
-class EyeRnnConfig:
+class EyeRnnConfig(Settings):
     """Settings of an eyeRNN: a roaRNN whose filter is the identity.
 
     Attributes:
-        hidden_size: N.
+        hidden_size: number of hidden units, N.
         rho: ρ; α = ρ / horizon.
-        horizon: the denominator of α; the task's if not given.
-        nonlinearity: φ.
-        init: how W, W_i and b are drawn; "normal" is the paper's.
-        backend: which kernel computes it.
-        memory: what the backward pass is given.
-        rho_vector: none for one α; "equal" for one per neuron, all ρ / horizon at first;
-            "multiscale" for α = 1 / h with h evenly spaced in its logarithm around horizon / ρ.
-        spread: the longest h of "multiscale" over the middle one, and the middle one over the
-            shortest, which is at least 2 steps; 10 if not given.
-        learn_rho: none for a fixed α; else α is learned, and this is the factor on its learning
-            rate: what suits the weights is far too large for the logit of α.
+        horizon: number of steps over which gradients must survive; the task's if not given.
+        nonlinearity: activation function φ.
+        init: how the weights W, W_i and the bias b are drawn; "normal" is the paper's.
+        backend: which kernel computes the recurrence; "auto" takes the fastest that can.
+        memory: how the backward pass gets the states: store, checkpoint or reversible.
+        rho_vector: none for one α; "equal" for one α per neuron, all ρ / horizon at first;
+            "multiscale" for α = 1 / h, with the time scales h of the neurons spaced evenly on a
+            logarithmic axis around horizon / ρ.
+        spread: ratio of the longest h of "multiscale" to the middle one, and of the middle one to
+            the shortest, which is at least 2 steps; 10 if not given.
+        learn_rho: none for a fixed α; a number makes α learned, and is the factor on its learning
+            rate: the learning rate of the weights is far too large for the logit of α.
     """
 
-    hidden_size: int = 128
-    rho: float = 1.0
-    horizon: int | None = None
-    nonlinearity: str = "relu"
-    init: str = "normal"
-    backend: str = "auto"
-    memory: str = "store"
-    rho_vector: str | None = None
-    spread: float | None = None
-    learn_rho: float | None = None
+    hidden_size: Width = 128
+    rho: Rho = 1.0
+    horizon: Horizon | None = None
+    nonlinearity: Nonlinearity = "relu"
+    init: Init = "normal"
+    backend: Backend = "auto"
+    memory: Memory = "store"
+    rho_vector: Annotated[str, OneOf(("equal", "multiscale"))] | None = None
+    spread: Annotated[float, Range(1, 1e6)] | None = None
+    learn_rho: Annotated[float, Range(1e-9, 1e3)] | None = None
 
     def __post_init__(self) -> None:
-        limits.whole("hidden_size", self.hidden_size, 1, limits.WIDTH)
-        limits.real("rho", self.rho, 1e-12, 1e12)
-        if self.horizon is not None:
-            limits.whole("horizon", self.horizon, 1, 10 * limits.LENGTH)
-        limits.choice("nonlinearity", self.nonlinearity, ACTIVATIONS)
-        limits.choice("init", self.init, INITS)
-        limits.choice("backend", self.backend, BACKENDS)
-        limits.choice("memory", self.memory, MEMORIES)
-        if self.rho_vector is not None:
-            limits.choice("rho_vector", self.rho_vector, ("equal", "multiscale"))
-        if self.spread is not None:
-            limits.real("spread", self.spread, 1, 1e6)
-            if self.rho_vector != "multiscale":
-                limits.fail("spread", "nothing without rho_vector = 'multiscale'", self.spread)
-        if self.learn_rho is not None:
-            limits.real("learn_rho", self.learn_rho, 1e-9, 1e3)
+        super().__post_init__()
+        if self.spread is not None and self.rho_vector != "multiscale":
+            fail("spread", "nothing without rho_vector = 'multiscale'", self.spread)
 
 
 @dataclass(frozen=True)
@@ -74,52 +69,38 @@ class RoaRnnConfig(EyeRnnConfig):
     """Settings of a roaRNN: those of `EyeRnnConfig`, and the filter.
 
     Attributes:
-        filter: O by name; "qr" is the paper's.
+        filter: type of the orthogonal matrix O; "qr" is the paper's.
     """
 
-    filter: str = "qr"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        limits.choice("filter", self.filter, FILTERS)
+    filter: Filter = "qr"
 
 
 @dataclass(frozen=True)
-class RoaFnnConfig:
+class RoaFnnConfig(Settings):
     """Settings of a roaFNN.
 
     Attributes:
-        layers: L, counted in layers of neurons: input, hidden ones, output. L − 1 maps.
-        width: neurons in each hidden layer.
+        layers: number L of layers of neurons: input, hidden, output. There are L − 1 maps.
+        width: number of neurons in each hidden layer.
         rho: ρ; α = ρ / (L − 1).
-        nonlinearity: φ.
-        filter: O by name; "qr" is the paper's, "permutation" its strategy I.
-        recycle: one filter for all maps of a shape: strategy II.
+        nonlinearity: activation function φ.
+        filter: type of the orthogonal matrices O; "qr" is the paper's, "permutation" its
+            strategy I.
+        recycle: whether all maps of a shape share one filter; the paper's strategy II.
         init: how the weights and biases are drawn; "normal" is the paper's.
-        backend: which kernel computes it.
-        memory: what the backward pass is given.
+        backend: which kernel computes the layers; "auto" takes the fastest that can.
+        memory: how the backward pass gets the states: store, checkpoint or reversible.
     """
 
-    layers: int = 50
-    width: int = 2
-    rho: float = 5.0
-    nonlinearity: str = "tanh"
-    filter: str = "qr"
+    layers: Annotated[int, Range(2, LENGTH)] = 50
+    width: Width = 2
+    rho: Rho = 5.0
+    nonlinearity: Nonlinearity = "tanh"
+    filter: Filter = "qr"
     recycle: bool = False
-    init: str = "normal"
-    backend: str = "auto"
-    memory: str = "store"
-
-    def __post_init__(self) -> None:
-        limits.whole("layers", self.layers, 2, limits.LENGTH)
-        limits.whole("width", self.width, 1, limits.WIDTH)
-        limits.real("rho", self.rho, 1e-12, 1e12)
-        limits.choice("nonlinearity", self.nonlinearity, ACTIVATIONS)
-        limits.choice("filter", self.filter, FILTERS)
-        limits.flag("recycle", self.recycle)
-        limits.choice("init", self.init, INITS)
-        limits.choice("backend", self.backend, BACKENDS)
-        limits.choice("memory", self.memory, MEMORIES)
+    init: Init = "normal"
+    backend: Backend = "auto"
+    memory: Memory = "store"
 
 
 class RoaSystem(SequenceSystem):
@@ -130,7 +111,7 @@ class RoaSystem(SequenceSystem):
         rho_rate: the factor on the learning rate of a learned α.
     """
 
-    head_init: ClassVar[HeadInit] = "normal"
+    head_init = "normal"
 
     def __init__(self, rnn: RoaRNN, rho_rate: float = 1.0) -> None:
         super().__init__()
@@ -140,7 +121,6 @@ class RoaSystem(SequenceSystem):
         self.state_size = self.output_size = rnn.hidden_size
 
     def forward(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """All states (T, B, N) and the last one (B, N)."""
         output, h_n = self.rnn(u, None if state is None else state.unsqueeze(0))
         return output, h_n[0]
 
@@ -151,7 +131,6 @@ class RoaSystem(SequenceSystem):
         return last
 
     def step(self, x: Tensor, u: Tensor) -> Tensor:
-        """One step."""
         return self.rnn.step(x, u)
 
     def learning_rate_scales(self) -> dict[str, float]:
@@ -161,18 +140,13 @@ class RoaSystem(SequenceSystem):
 
 
 class RoaDepth(Model):
-    """A `roann.RoaFNN` as a model: its last layer of neurons is the prediction.
-
-    Args:
-        net: the network.
-    """
+    """A `roann.RoaFNN` as a model: its last layer of neurons is the prediction."""
 
     def __init__(self, net: RoaFNN) -> None:
         super().__init__()
         self.net = net
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """From (B, I) to (B, O)."""
         prediction: Tensor = self.net(inputs)
         return prediction
 
@@ -232,42 +206,24 @@ def roa_fnn(config: RoaFnnConfig, demand: Demand, streams: Streams) -> RoaDepth:
     return RoaDepth(net)
 
 
-_SEQUENCE: dict[str, str | float] = {"optimizer": "adam", "lr": 0.5}
-_PSMNIST: dict[str, str | float] = {"optimizer": "adam", "lr": 0.1, "batch_size": 100, "epochs": 20}
-_MOON: dict[str, str | float] = {"batch_size": 100}
+_PSMNIST = adam(0.1, batch_size=100, epochs=20)
+_MOON = {"batch_size": 100}
 
-ROA_RNN = Row(
-    "sequence",
-    RoaRnnConfig,
-    roa_rnn,
-    RoaRnnConfig(5),
-    {
-        "copying": Preset(
-            "copying", RoaRnnConfig(190, rho=3.0), 39_909, _SEQUENCE | {"batch_size": 128}
-        ),
-        "adding": Preset(
-            "adding", RoaRnnConfig(128, rho=1 / 200), 16_897, _SEQUENCE | {"batch_size": 50}
-        ),
-        "psmnist-178": Preset("psmnist", RoaRnnConfig(178, rho=0.5), 33_830, _PSMNIST),
-        "psmnist-256": Preset("psmnist", RoaRnnConfig(256, rho=0.5), 68_618, _PSMNIST),
-        "psmnist-512": Preset("psmnist", RoaRnnConfig(512, rho=0.5), 268_298, _PSMNIST),
-        "ablation": Preset("adding", RoaRnnConfig(128, nonlinearity="tanh"), 16_897),
-    },
-)
-EYE_RNN = Row(
-    "sequence",
-    EyeRnnConfig,
-    eye_rnn,
-    EyeRnnConfig(5),
-    {"ablation": Preset("adding", EyeRnnConfig(128, nonlinearity="tanh"), 16_897)},
-)
-ROA_FNN = Row(
-    "depth",
-    RoaFnnConfig,
-    roa_fnn,
-    RoaFnnConfig(6, 3),
-    {
-        "deep": Preset("double-moon", RoaFnnConfig(50), 291, _MOON),
-        "very-deep": Preset("double-moon", RoaFnnConfig(50_000), 299_991, _MOON),
-    },
-)
+ROA_RNN_PRESETS = [
+    Preset("copying", RoaRnnConfig(190, rho=3.0), 39_909, adam(0.5, batch_size=128)),
+    Preset("adding", RoaRnnConfig(128, rho=1 / 200), 16_897, adam(0.5, batch_size=50)),
+    Preset("psmnist", RoaRnnConfig(178, rho=0.5), 33_830, _PSMNIST, "psmnist-178"),
+    Preset("psmnist", RoaRnnConfig(256, rho=0.5), 68_618, _PSMNIST, "psmnist-256"),
+    Preset("psmnist", RoaRnnConfig(512, rho=0.5), 268_298, _PSMNIST, "psmnist-512"),
+    Preset("adding", RoaRnnConfig(128, nonlinearity="tanh"), 16_897, name="ablation"),
+]
+EYE_RNN_PRESETS = [
+    Preset("adding", EyeRnnConfig(128, nonlinearity="tanh"), 16_897, name="ablation")
+]
+ROA_FNN_PRESETS = [
+    Preset("double-moon", RoaFnnConfig(50), 291, _MOON, "deep"),
+    Preset("double-moon", RoaFnnConfig(50_000), 299_991, _MOON, "very-deep"),
+]
+ROA_RNN = Row("sequence", RoaRnnConfig, roa_rnn, RoaRnnConfig(5), by_name(ROA_RNN_PRESETS))
+EYE_RNN = Row("sequence", EyeRnnConfig, eye_rnn, EyeRnnConfig(5), by_name(EYE_RNN_PRESETS))
+ROA_FNN = Row("depth", RoaFnnConfig, roa_fnn, RoaFnnConfig(6, 3), by_name(ROA_FNN_PRESETS))

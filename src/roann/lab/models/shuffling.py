@@ -9,32 +9,26 @@ from typing import Unpack
 import torch
 from torch import Tensor, nn
 
-from roann.lab import limits
-from roann.lab.models.base import Preset, Row
-from roann.lab.models.recurrence import DrivenSystem, Factory, Transition, builder, parameter
+from roann.lab.limits import HiddenSettings, Layers, Width
+from roann.lab.models.base import Preset, rmsprop
+from roann.lab.models.recurrence import DrivenSystem, Factory, Transition, parameter, row, uniform_
 
 
 @dataclass(frozen=True)
-class ShufflingRnnConfig:
+class ShufflingRnnConfig(HiddenSettings):
     """Settings of the Shuffling RNN.
 
     Attributes:
-        hidden_size: N.
-        width: h, of the hidden layers of f_r.
-        layers: l, how many hidden layers f_r has.
+        width: width h of the hidden layers of the input network f_r.
+        layers: number l of hidden layers of f_r.
     """
 
-    hidden_size: int = 1024
-    width: int = 32
-    layers: int = 5
-
-    def __post_init__(self) -> None:
-        limits.whole("hidden_size", self.hidden_size, 1, limits.WIDTH)
-        limits.whole("width", self.width, 1, limits.WIDTH)
-        limits.whole("layers", self.layers, 1, 1000)
+    hidden_size: Width = 1024
+    width: Width = 32
+    layers: Layers = 5
 
 
-class ShufflingRnn(DrivenSystem):
+class ShufflingRnn(DrivenSystem[ShufflingRnnConfig]):
     r"""Shuffling RNN, `Rotman & Wolf 2021 <https://arxiv.org/abs/2007.07324>`_.
 
         β(x) = f_r(x) ⊙ σ(W_s x + b_s),    h' = ReLU(P h + β(x))
@@ -54,11 +48,6 @@ class ShufflingRnn(DrivenSystem):
     Start: all as torch.nn.Linear. For copying, the published network has an embedding of width h
     before f_r and σ; there is none here, the inputs enter as the task gives them.
 
-    Args:
-        input_size: I.
-        config: see `ShufflingRnnConfig`.
-        generator: the source of the first values.
-
     Example:
         >>> system = ShufflingRnn(2, ShufflingRnnConfig(8, 3, 1))
         >>> x, u = torch.rand(8), torch.randn(2)
@@ -67,28 +56,17 @@ class ShufflingRnn(DrivenSystem):
         True
     """
 
-    def __init__(
-        self,
-        input_size: int,
-        config: ShufflingRnnConfig,
-        generator: torch.Generator | None = None,
-        **factory: Unpack[Factory],
-    ) -> None:
-        N = config.hidden_size
-        super().__init__(input_size, N)
-        sizes = [input_size, *[config.width] * config.layers, N]
+    def _build(self, **factory: Unpack[Factory]) -> None:
+        self.state_size = self.output_size = N = self.config.hidden_size
+        sizes = [self.input_size, *[self.config.width] * self.config.layers, N]
         self.W_r = nn.ParameterList(parameter(b, a, **factory) for a, b in pairwise(sizes))
         self.b_r = nn.ParameterList(parameter(b, **factory) for b in sizes[1:])
-        self.W_s = parameter(N, input_size, **factory)
+        self.W_s = parameter(N, self.input_size, **factory)
         self.b_s = parameter(N, **factory)
-        self.reset_parameters(generator)
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw the first values."""
         for W, b in [*zip(self.W_r, self.b_r, strict=True), (self.W_s, self.b_s)]:
-            bound = W.shape[1] ** -0.5
-            nn.init.uniform_(W, -bound, bound, generator=generator)
-            nn.init.uniform_(b, -bound, bound, generator=generator)
+            uniform_(W.shape[1] ** -0.5, generator, W, b)
 
     def drive(self, u: Tensor) -> Tensor:
         """β(u)."""
@@ -104,23 +82,9 @@ class ShufflingRnn(DrivenSystem):
         return lambda h, beta: torch.relu(h.roll(1, -1) + beta)
 
 
-ROW = Row(
-    "sequence",
-    ShufflingRnnConfig,
-    builder(ShufflingRnn),
-    ShufflingRnnConfig(5, 3, 2),
-    {
-        # github.com/rotmanmi/SRNN: README, main.py; the sizes for psMNIST are ours.
-        "psmnist": Preset(
-            "psmnist",
-            ShufflingRnnConfig(1024, 32, 5),
-            50_378,
-            {"optimizer": "rmsprop", "lr": 1e-3, "alpha": 0.9},
-        ),
-        "copying": Preset(
-            "copying",
-            ShufflingRnnConfig(128, 8, 1),
-            settings={"optimizer": "rmsprop", "lr": 1e-3, "alpha": 0.9, "batch_size": 20},
-        ),
-    },
-)
+PRESETS = [
+    # github.com/rotmanmi/SRNN: README, main.py; the sizes for psMNIST are ours.
+    Preset("psmnist", ShufflingRnnConfig(), 50_378, rmsprop(1e-3, alpha=0.9)),
+    Preset("copying", ShufflingRnnConfig(128, 8, 1), None, rmsprop(1e-3, alpha=0.9, batch_size=20)),
+]
+ROW = row(ShufflingRnn, ShufflingRnnConfig(5, 3, 2), PRESETS)

@@ -8,89 +8,76 @@ vanilla RNN, so every count is N per gate above a count with one bias.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Literal, TypeVar, Unpack
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, Unpack
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from roann.lab import limits
-from roann.lab.models.base import Preset, Row, SequenceSystem
-from roann.lab.models.recurrence import Factory, builder, first_state
+from roann.lab.limits import HiddenSettings, OneOf, Settings
+from roann.lab.models.base import Preset, adam
+from roann.lab.models.recurrence import ConfiguredSystem, Factory, row, uniform_
 
-Core = TypeVar("Core", bound=nn.RNNBase)
-
-
-@dataclass(frozen=True)
-class LstmConfig:
-    """Settings of an LSTM.
-
-    Attributes:
-        hidden_size: N.
-    """
-
-    hidden_size: int = 128
-
-    def __post_init__(self) -> None:
-        limits.whole("hidden_size", self.hidden_size, 1, limits.WIDTH)
+C = TypeVar("C", bound=Settings)
 
 
 @dataclass(frozen=True)
-class GruConfig:
-    """Settings of a GRU.
-
-    Attributes:
-        hidden_size: N.
-    """
-
-    hidden_size: int = 128
-
-    def __post_init__(self) -> None:
-        limits.whole("hidden_size", self.hidden_size, 1, limits.WIDTH)
+class LstmConfig(HiddenSettings):
+    """Settings of an LSTM."""
 
 
 @dataclass(frozen=True)
-class VanillaRnnConfig:
+class GruConfig(HiddenSettings):
+    """Settings of a GRU."""
+
+
+@dataclass(frozen=True)
+class VanillaRnnConfig(HiddenSettings):
     """Settings of a vanilla RNN.
 
     Attributes:
-        hidden_size: N.
-        nonlinearity: φ, "relu" as in the paper, or "tanh".
+        nonlinearity: activation function φ: "relu" (the paper's) or "tanh".
     """
 
-    hidden_size: int = 128
-    nonlinearity: str = "relu"
-
-    def __post_init__(self) -> None:
-        limits.whole("hidden_size", self.hidden_size, 1, limits.WIDTH)
-        limits.choice("nonlinearity", self.nonlinearity, ("relu", "tanh"))
+    nonlinearity: Annotated[str, OneOf(("relu", "tanh"))] = "relu"
 
 
-class TorchSystem(SequenceSystem):
+class TorchSystem(ConfiguredSystem[C]):
     """Abstract: a system whose sequences run in a torch layer, `core`, of one level."""
 
+    layer: ClassVar[type[Any]]  # of `core`; takes the settings by their names
     core: nn.RNNBase
+
+    def _build(self, **factory: Unpack[Factory]) -> None:
+        # On the meta device torch's own first values draw no random numbers.
+        options = asdict(self.config) | {"device": "meta", "dtype": factory.get("dtype")}
+        device = factory.get("device") or torch.get_default_device()
+        self.core = self.layer(self.input_size, **options).to_empty(device=device)
+        self.state_size = self.output_size = self.core.hidden_size
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Draw the first values: every gate's W orthogonal, all else U(±1/√N)."""
         N = self.core.hidden_size
-        bound = 1 / math.sqrt(N)
         for name, parameter in self.core.named_parameters():
             if name == "weight_hh_l0":
                 with torch.no_grad():
                     for gate in parameter.chunk(len(parameter) // N):
                         nn.init.orthogonal_(gate, generator=generator)
             else:
-                nn.init.uniform_(parameter, -bound, bound, generator=generator)
+                uniform_(1 / math.sqrt(N), generator, parameter)
 
     def affine(self, side: Literal["ih", "hh"], x: Tensor) -> Tensor:
         """The affine map of the input ("ih") or of the state ("hh"), all gates at once."""
         core = self.core
         return linear(x, getattr(core, f"weight_{side}_l0"), getattr(core, f"bias_{side}_l0"))
 
+    def forward(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        output, h = self.core(u, self.start(u, state).unsqueeze(0))
+        return output, h[0]
 
-class VanillaRnn(TorchSystem):
+
+class VanillaRnn(TorchSystem[VanillaRnnConfig]):
     r"""Vanilla RNN, J. L. Elman, `Finding structure in time
     <https://doi.org/10.1207/s15516709cog1402_1>`_, 1990.
 
@@ -99,15 +86,9 @@ class VanillaRnn(TorchSystem):
     The Jacobian is D W, with D = diag φ'. φ is the paper's ReLU, or tanh.
 
     Count: N² + N·I + 2N, and 10N + 10 for a readout: 68,874 at N = 256. The table's 68k, quoted
-    from Chang et al. 2017, fits one bias: 256 numbers fewer, 68,618, with its hundreds cut off. See
-    Note [Two biases].
+    from Chang et al. 2017, fits one bias: 68,618, rounded down; see Note [Two biases].
 
     Start, as in the paper: W orthogonal, all else U(±1/√N).
-
-    Args:
-        input_size: I.
-        config: see `VanillaRnnConfig`.
-        generator: the source of the first values.
 
     Example:
         >>> system = VanillaRnn(1, VanillaRnnConfig(8), dtype=torch.float64)
@@ -116,34 +97,14 @@ class VanillaRnn(TorchSystem):
         True
     """
 
-    core: nn.RNN
-
-    def __init__(
-        self,
-        input_size: int,
-        config: VanillaRnnConfig,
-        generator: torch.Generator | None = None,
-        **factory: Unpack[Factory],
-    ) -> None:
-        super().__init__()
-        N, phi = config.hidden_size, config.nonlinearity
-        self.input_size, self.state_size, self.output_size = input_size, N, N
-        self.nonlinearity = phi
-        self.core = _placed(nn.RNN(input_size, N, nonlinearity=phi, **_undrawn(factory)), factory)
-        self.reset_parameters(generator)
-
-    def forward(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Outputs (T, B, N) and the last state (B, N)."""
-        output, h = self.core(u, first_state(self, u, state).unsqueeze(0))
-        return output, h[0]
+    layer = nn.RNN
 
     def step(self, x: Tensor, u: Tensor) -> Tensor:
-        """One step."""
         y = self.affine("ih", u) + self.affine("hh", x)
-        return torch.relu(y) if self.nonlinearity == "relu" else torch.tanh(y)
+        return torch.relu(y) if self.config.nonlinearity == "relu" else torch.tanh(y)
 
 
-class Lstm(TorchSystem):
+class Lstm(TorchSystem[LstmConfig]):
     r"""LSTM, S. Hochreiter and J. Schmidhuber, `Long short-term memory
     <https://doi.org/10.1162/neco.1997.9.8.1735>`_, 1997; the gate f is of F. A. Gers,
     J. Schmidhuber and F. Cummins, Learning to forget, 2000.
@@ -158,13 +119,7 @@ class Lstm(TorchSystem):
     from Helfrich et al. 2018, is this rounded; with one bias, 1,024 fewer, it is 266,762, which
     rounds alike. See Note [Two biases].
 
-    Start, as in the paper: the W of each gate orthogonal, all else U(±1/√N), so that no forget
-    bias of 1 is added.
-
-    Args:
-        input_size: I.
-        config: see `LstmConfig`.
-        generator: the source of the first values.
+    Start, as in the paper: W of each gate orthogonal, all else U(±1/√N); no forget bias of 1.
 
     Example:
         >>> system = Lstm(1, LstmConfig(8), dtype=torch.float64)
@@ -173,36 +128,25 @@ class Lstm(TorchSystem):
         True
     """
 
-    core: nn.LSTM
+    layer = nn.LSTM
 
-    def __init__(
-        self,
-        input_size: int,
-        config: LstmConfig,
-        generator: torch.Generator | None = None,
-        **factory: Unpack[Factory],
-    ) -> None:
-        super().__init__()
-        N = config.hidden_size
-        self.input_size, self.state_size, self.output_size = input_size, 2 * N, N
-        self.core = _placed(nn.LSTM(input_size, N, **_undrawn(factory)), factory)
-        self.reset_parameters(generator)
+    def _build(self, **factory: Unpack[Factory]) -> None:
+        super()._build(**factory)
+        self.state_size = 2 * self.output_size
 
     def forward(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Outputs h (T, B, N) and the last state (B, 2N)."""
-        h, c = first_state(self, u, state).unsqueeze(0).chunk(2, -1)
+        h, c = self.start(u, state).unsqueeze(0).chunk(2, -1)
         output, (h, c) = self.core(u, (h.contiguous(), c.contiguous()))
         return output, torch.cat([h[0], c[0]], dim=-1)
 
     def step(self, x: Tensor, u: Tensor) -> Tensor:
-        """One step of (h, c)."""
         h, c = x.chunk(2, dim=-1)
         i, f, g, o = (self.affine("ih", u) + self.affine("hh", h)).chunk(4, dim=-1)
         c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
         return torch.cat([torch.sigmoid(o) * torch.tanh(c), c], dim=-1)
 
 
-class Gru(TorchSystem):
+class Gru(TorchSystem[GruConfig]):
     r"""GRU, K. Cho, B. van Merriënboer, D. Bahdanau and Y. Bengio, `On the properties of neural
     machine translation: encoder–decoder approaches <https://arxiv.org/abs/1409.1259>`_, 2014.
 
@@ -218,11 +162,6 @@ class Gru(TorchSystem):
 
     Start, as the paper's LSTM: the W of each gate orthogonal, all else U(±1/√N).
 
-    Args:
-        input_size: I.
-        config: see `GruConfig`.
-        generator: the source of the first values.
-
     Example:
         >>> system = Gru(1, GruConfig(8), dtype=torch.float64)
         >>> gates = system.core.weight_hh_l0.unflatten(0, (3, 8))
@@ -230,28 +169,9 @@ class Gru(TorchSystem):
         True
     """
 
-    core: nn.GRU
-
-    def __init__(
-        self,
-        input_size: int,
-        config: GruConfig,
-        generator: torch.Generator | None = None,
-        **factory: Unpack[Factory],
-    ) -> None:
-        super().__init__()
-        N = config.hidden_size
-        self.input_size, self.state_size, self.output_size = input_size, N, N
-        self.core = _placed(nn.GRU(input_size, N, **_undrawn(factory)), factory)
-        self.reset_parameters(generator)
-
-    def forward(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Outputs (T, B, N) and the last state (B, N)."""
-        output, h = self.core(u, first_state(self, u, state).unsqueeze(0))
-        return output, h[0]
+    layer = nn.GRU
 
     def step(self, x: Tensor, u: Tensor) -> Tensor:
-        """One step."""
         r_u, z_u, n_u = self.affine("ih", u).chunk(3, dim=-1)
         r_h, z_h, n_h = self.affine("hh", x).chunk(3, dim=-1)
         z = torch.sigmoid(z_u + z_h)
@@ -259,47 +179,16 @@ class Gru(TorchSystem):
         return (1 - z) * n + z * x
 
 
-def _undrawn(factory: Factory) -> Factory:
-    """The factory on the meta device: there torch's own first values draw no random numbers."""
-    return {"device": "meta", "dtype": factory.get("dtype")}
-
-
-def _placed(core: Core, factory: Factory) -> Core:
-    """The layer on its own device, uninitialised."""
-    return core.to_empty(device=factory.get("device") or torch.get_default_device())
-
-
-_VANILLA: dict[str, str | float] = {"optimizer": "adam", "lr": 1e-4}
-_LSTM: dict[str, str | float] = {"optimizer": "adam", "lr": 5e-3}
-
-VANILLA_RNN = Row(
-    "sequence",
-    VanillaRnnConfig,
-    builder(VanillaRnn),
-    VanillaRnnConfig(5),
-    {
-        "copying": Preset(
-            "copying", VanillaRnnConfig(190), settings=_VANILLA | {"batch_size": 128}
-        ),
-        "adding": Preset("adding", VanillaRnnConfig(128), settings=_VANILLA | {"batch_size": 50}),
-        "psmnist": Preset("psmnist", VanillaRnnConfig(256), 68_874),
-    },
-)
-LSTM = Row(
-    "sequence",
-    LstmConfig,
-    builder(Lstm),
-    LstmConfig(4),
-    {
-        "copying": Preset("copying", LstmConfig(190), settings=_LSTM | {"batch_size": 128}),
-        "adding": Preset("adding", LstmConfig(128), settings=_LSTM | {"batch_size": 50}),
-        "psmnist": Preset("psmnist", LstmConfig(256), 267_786),
-    },
-)
-GRU = Row(
-    "sequence",
-    GruConfig,
-    builder(Gru),
-    GruConfig(4),
-    {"psmnist": Preset("psmnist", GruConfig(256), 201_482)},
-)
+VANILLA_PRESETS = [
+    Preset("copying", VanillaRnnConfig(190), None, adam(1e-4, batch_size=128)),
+    Preset("adding", VanillaRnnConfig(128), None, adam(1e-4, batch_size=50)),
+    Preset("psmnist", VanillaRnnConfig(256), 68_874),
+]
+LSTM_PRESETS = [
+    Preset("copying", LstmConfig(190), None, adam(5e-3, batch_size=128)),
+    Preset("adding", LstmConfig(128), None, adam(5e-3, batch_size=50)),
+    Preset("psmnist", LstmConfig(256), 267_786),
+]
+VANILLA_RNN = row(VanillaRnn, VanillaRnnConfig(5), VANILLA_PRESETS)
+LSTM = row(Lstm, LstmConfig(4), LSTM_PRESETS)
+GRU = row(Gru, GruConfig(4), [Preset("psmnist", GruConfig(256), 201_482)])
