@@ -10,15 +10,11 @@ import matplotlib as mpl
 import pytest
 
 import roann.lab.figures as figures_package
-from roann.lab.figures import (
-    Curve,
-    eigenvalues,
-    inline_svg,
-    label_text,
-    learning_curves,
-    save,
-    svg_bytes,
-)
+from roann.lab.figures import eigenvalues, save
+from roann.lab.figures.curves import Curve, learning_curves
+from roann.lab.figures.style import svg_bytes
+from roann.lab.figures.svg import inline_svg
+from roann.lab.figures.text import label_text
 
 SEEDS = [
     Curve(0, [100, 200, 300], [0.1, 0.01, 0.004]),
@@ -74,7 +70,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_labels_are_drawn_as_text(name: str):
-    figure = learning_curves({name: SEEDS[:1]}, ylabel=name, title=name)
+    figure = learning_curves({name: SEEDS[:1]}, ylabel=name)
     text = inline_svg(figure, "f1", name)
     root = ET.fromstring(text)
     assert {e.tag for e in root.iter()} <= {"svg", "g", "path", "defs", "use", "text", "clipPath",

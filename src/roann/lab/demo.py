@@ -8,7 +8,10 @@ from typing import Any
 
 from roann.lab import records, run
 from roann.lab.config import Experiment, parse
-from roann.lab.figures import curve_of, overview, save
+from roann.lab.figures.curves import curve_of
+from roann.lab.figures.overview import overview
+from roann.lab.figures.spectra import flow_of
+from roann.lab.figures.style import save
 from roann.lab.progress import watcher
 from roann.lab.report import write_report
 
@@ -111,11 +114,10 @@ def _power(log_value: float | None) -> str:
 
 def draw(found: dict[str, list[dict[str, Any]]], facts: dict[str, Any], path: Path) -> Path:
     """Learning curves and gradient norm along time of the three, as one PNG."""
-    probes = {name: _probe(lines) for name, lines in found.items()}
+    flows = {name: flow_of(_probe(lines)) for name, lines in found.items()}
     figure = overview(
         {name: [curve_of(lines, "recall_accuracy")] for name, lines in found.items()},
-        {name: probe["gradient_by_step"] for name, probe in probes.items()},
-        {name: probe["gradient_at"] for name, probe in probes.items()},
+        {name: flow for name, flow in flows.items() if flow is not None},
         ylabel="recall accuracy",
         better="higher",
         trivial=facts["trivial"]["recall_accuracy"],

@@ -140,14 +140,15 @@ def _probe(verb: verbs.Probe) -> int:
 
 
 def _check_figure(file: Path) -> None:
-    from roann.lab.figures import SUFFIXES, SUFFIXES_TEXT
+    from roann.lab.figures.style import SUFFIXES, SUFFIXES_TEXT
 
     if file.suffix not in SUFFIXES:
         raise ConfigError(f"--figure must end in {SUFFIXES_TEXT}, got {file.name!r}.")
 
 
 def _draw_probe(experiment: Experiment, found: dict[str, Any], file: Path) -> None:
-    from roann.lab.figures import probed, save
+    from roann.lab.figures.overview import probed
+    from roann.lab.figures.style import save
 
     if not {"sigma", "sigma_max", "gradient_by_step"} & found.keys():
         raise checkpoint.CheckpointError(

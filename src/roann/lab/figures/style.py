@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
-from typing import Any, NamedTuple, ParamSpec
+from typing import Any, Concatenate, NamedTuple, ParamSpec
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
@@ -68,14 +68,24 @@ class Look(NamedTuple):
     dash: Any
     marker: str
 
+    def line(self, points: int) -> dict[str, Any]:
+        """Options of a line of so many points, with a marker at a few of them."""
+        return {
+            "color": self.color,
+            "linestyle": self.dash,
+            "marker": self.marker,
+            "markersize": 3.8,
+            "markevery": max(1, points // 8),
+        }
+
 
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 1.6)), (0, (1.2, 1.4)), (0, (6, 1.6, 1.2, 1.6)))
 _MARKERS = "os^DvPX"
-_MOST_PANELS = 5  # beside each other
+_MOST_PANELS = 5  # in a row
 _MOST_INSIDE = 6  # lines of a legend within the axes
-_HALF_LINE = 26  # characters of a label that leave room for another beside it
-_LINE = 0.2  # inches of a line of a legend
-_LETTERS = 10  # of a title on an inch, axis labels beside it allowed for
+_HALF_LINE = 26  # characters of a label that leave room for a second column
+_LINE = 0.2  # inches per line of a legend
+_LETTERS = 10  # of a title per inch, with room for the axis labels
 _CYCLE = ("vermillion", "blue", "green", "purple", "orange", "sky", "black")
 _RESERVED = {
     "roa-rnn": "vermillion",
@@ -155,6 +165,19 @@ def drawn(draw: Callable[P, Figure]) -> Callable[P, Figure]:
             return draw(*args, **kwargs)
 
     return styled
+
+
+def alone(draw: Callable[Concatenate[Axes, P], None]) -> Callable[P, Figure]:
+    """A function that draws into axes as one that returns a figure with these axes alone."""
+
+    @wraps(draw)
+    def figure(*args: P.args, **kwargs: P.kwargs) -> Figure:
+        with _house_style():
+            made, axes = one_axes()
+            draw(axes, *args, **kwargs)
+            return made
+
+    return figure
 
 
 def one_axes(width: float = 4.8, height: float = 3.2) -> tuple[Figure, Axes]:
@@ -261,6 +284,11 @@ def log_axis(axes: Axes, which: str) -> None:
         axis.set_minor_locator(NullLocator())
     elif low > 0 and high < 30 * low:
         axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+
+
+def whole_steps(axes: Axes) -> None:
+    """At most seven ticks, at whole numbers, on an axis of steps."""
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True, steps=[1, 2, 5, 10]))
 
 
 def percent_axis(axes: Axes) -> None:

@@ -8,10 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import permutations
 from typing import Any
 
-from roann.lab.figures import Curve, curve_of
-from roann.lab.report.arm import Arm
-from roann.lab.report.goal import Goal
-from roann.lab.report.outcome import Outcome
+from roann.lab.report.results import Arm, Goal, Outcome
 from roann.lab.report.runs import Run
 from roann.lab.tasks import TASKS, TaskRow
 
@@ -44,9 +41,14 @@ class Section:
         return TASKS.get(str(self.task["name"]))
 
     @property
+    def outcomes(self) -> list[Outcome]:
+        """What all its runs scored."""
+        return [outcome for arm in self.arms for outcome in arm.outcomes]
+
+    @property
     def runs(self) -> list[Run]:
         """All its runs."""
-        return [run for arm in self.arms for run in arm.runs]
+        return [outcome.run for outcome in self.outcomes]
 
 
 def sections_of(runs: Iterable[Run]) -> list[Section]:
@@ -70,16 +72,6 @@ def _told_apart(sections: list[Section]) -> list[Section]:
         ]
         titled.append(replace(section, title=", ".join([section.title, *differing])))
     return titled
-
-
-def curves_of(arm: Arm, score: str, goal: Goal, x: str = "step") -> list[Curve]:
-    """The curves of an arm's seeds, from evaluations if there are any, else from training."""
-    curves = []
-    for run in arm.runs:
-        options: dict[str, Any] = {"x": x, "seed": run.seed, "diverged": run.status == "diverged"}
-        curve = curve_of(run.records, score, set=goal.set, **options)
-        curves.append(curve if curve.x else curve_of(run.records, score, kind="train", **options))
-    return curves
 
 
 def _key(table: Mapping[str, Any], name: str) -> tuple[tuple[str, str], ...]:
