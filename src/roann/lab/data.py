@@ -20,8 +20,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from roann.lab.checkpoint import replace_file
 from roann.lab.exits import DATA, LabError
+from roann.lab.files import replace_file
 
 
 class DataError(LabError):

@@ -28,28 +28,9 @@ from roann.lab.models.base import count_parameters
 from roann.lab.probe import probe
 from roann.lab.progress import Progress, counted, log_to_file
 from roann.lab.run_context import BEST, BEST_COPY, CHECKPOINTS, RunContext, unfinished
-from roann.lab.stop import InterruptedRun, Stop, UnfinishedRun
+from roann.lab.stop import InterruptedRun, Stop
 from roann.lab.tasks import TASKS, Task
 from roann.lab.train import DivergedError, State, epoch, make_optimizer, train, unit_steps
-
-__all__ = [
-    "BEST",
-    "CHECKPOINTS",
-    "CONFIG",
-    "ENVIRONMENT",
-    "LOG",
-    "METRICS",
-    "RESULT",
-    "InterruptedRun",
-    "Stop",
-    "UnfinishedRun",
-    "build",
-    "execute",
-    "is_of",
-    "prepare",
-    "result_of",
-    "set_up",
-]
 
 CONFIG, METRICS, ENVIRONMENT, RESULT, LOG = (
     "config.toml", "metrics.jsonl", "env.json", "result.json", "run.log",

@@ -26,16 +26,8 @@ from roann.lab.checkpoint import BusyError
 from roann.lab.config import ConfigError, Experiment, parse, read_toml
 from roann.lab.files import RunFileError, parse_object
 from roann.lab.progress import counted, log_to_file, printable
-from roann.lab.run import (
-    LOG,
-    METRICS,
-    InterruptedRun,
-    Stop,
-    UnfinishedRun,
-    execute,
-    prepare,
-    result_of,
-)
+from roann.lab.run import LOG, METRICS, execute, prepare, result_of
+from roann.lab.stop import InterruptedRun, Stop, UnfinishedRun
 
 ENDED = ("finished", "diverged")
 MAX_CELLS, MAX_JOBS = 10_000, 256
