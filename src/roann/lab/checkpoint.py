@@ -1,9 +1,9 @@
-"""Checkpoints that survive anything: committed by a rename, verified by a manifest, one writer.
+"""Checkpoints that survive crashes: committed by a rename, verified by a manifest, one writer.
 
 A checkpoint is a folder `ckpt-<step>` with `tensors.safetensors`, `state.json` and
 `manifest.json` (size and sha256 of the other two). It is written under a temporary name, synced,
-and renamed: whatever the moment of a crash, a folder of that name is whole or was damaged later,
-and the manifest tells which. Nothing is ever unpickled.
+and renamed: after a crash at any moment a folder of that name is whole or was damaged later, and
+the manifest tells which. Nothing is ever unpickled.
 """
 
 from __future__ import annotations
@@ -242,7 +242,7 @@ def pack(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor
             if isinstance(value, Tensor):
                 tensors[f"optimizer.{index}.{name}"] = value
     tensors["generator"] = torch.get_rng_state()
-    # Copies, because safetensors refuses two names for one memory.
+    # Copies, because safetensors does not save two names of the same memory.
     return {
         name: t.detach().cpu().clone(memory_format=torch.contiguous_format)
         for name, t in tensors.items()

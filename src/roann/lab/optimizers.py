@@ -16,7 +16,7 @@ class OptimizerRow:
     Attributes:
         make: its class in torch.
         moments: the tensors it keeps of each parameter; a checkpoint must have these and no others.
-        options: from `roann.lab.config.Train` to its options besides ``lr`` and ``weight_decay``.
+        options: from `roann.lab.config.Train` to its options without ``lr`` and ``weight_decay``.
     """
 
     make: Callable[..., optim.Optimizer]

@@ -35,7 +35,7 @@ class RunContext:
         model: what is trained.
         optimizer: its optimiser.
         records: where records go.
-        stop: says when the run must stop.
+        stop: tells when the run must stop.
         progress: shows how far it is.
     """
 

@@ -1,7 +1,7 @@
 """A grid of runs, each in a directory named by its config, in a few local processes.
 
-The grid is the list of directories, so it needs no memory of its own: whatever is stopped, and
-however, the same command looks at the directories and does what is left. One process per run, so
+The directories are the only state of a sweep: after any interruption the same command looks at them
+and does what is left. One process per run, so
 that a crash costs one run; the lock of a directory keeps two sweeps from running the same one.
 """
 

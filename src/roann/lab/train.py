@@ -1,4 +1,4 @@
-"""The training loop. It knows no task or model by name."""
+"""The training loop, for any task and model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class DivergedError(Exception):
 
 @dataclass
 class State:
-    """What a checkpoint holds besides tensors.
+    """What a checkpoint holds in addition to tensors.
 
     Attributes:
         step: updates applied.

@@ -83,7 +83,7 @@ def cloud_of(record: Mapping[str, Any], x: float) -> Cloud | None:
 
 @drawn
 def spectra_side_by_side(arms: Mapping[str, Sequence[Cloud]]) -> Figure:
-    """The first and the last cloud of each of many arms, in a room of its own, named below it."""
+    """The first and the last cloud of each of many arms, each arm in a column of its own."""
     sides: dict[str, list[Cloud]] = {"first probe": [], "last probe": []}
     for place, clouds in enumerate(arms.values()):
         ordered = sorted(clouds, key=lambda cloud: cloud.x)
@@ -124,19 +124,19 @@ def draw_singular_values(
     styles = looks(arms)
     if not xlog:
         arms = _evenly(axes, arms)
-    pitch = None if xlog else min(0.4, 0.8 / max(1, len(arms)))
     for place, (label, clouds) in enumerate(arms.items()):
-        aside = place - (len(arms) - 1) / 2
+        span = partial(_span, aside=place - (len(arms) - 1) / 2, arms=None if xlog else len(arms))
         ordered = sorted(clouds, key=lambda cloud: cloud.x)
-        # Of many arms an interval has its arm's colour, but not a line in the legend for each.
+        # With many arms an interval has its arm's colour, but not a line in the legend for each.
         owner = f"{label_text(label)}: " if len(arms) <= _FEW_ARMS else ""
-        span = partial(_span, pitch=pitch, aside=aside)
         for joined in [ordered] if one else [[cloud] for cloud in ordered]:
             _draw_interval(axes, owner, joined, styles[label], span)
         _draw_clouds(axes, label, ordered, styles[label], span)
     if xlog:
         log_axis(axes, "x")
-    if any(abs(s) > _WIDE for clouds in arms.values() for c in clouds for s in _heights(c)):
+    every = [cloud for clouds in arms.values() for cloud in clouds]
+    heights = [s for c in every for s in (*c.log_sigma, c.lower, c.upper) if s is not None]
+    if any(_WIDE < abs(s) < math.inf for s in heights):
         axes.set_yscale("symlog", linthresh=1.0)
         axes.yaxis.set_major_formatter(FuncFormatter(tick))
     axes.set_xlabel(xlabel)
@@ -151,14 +151,8 @@ def _finite(cloud: Cloud) -> list[float]:
     return [s for s in cloud.log_sigma if math.isfinite(s)]
 
 
-def _heights(cloud: Cloud) -> list[float]:
-    """Every height at which something is drawn."""
-    ends = [end for end in (cloud.lower, cloud.upper) if end is not None and math.isfinite(end)]
-    return _finite(cloud) + ends
-
-
 def _evenly(axes: Axes, arms: Mapping[str, Sequence[Cloud]]) -> dict[str, list[Cloud]]:
-    """The clouds at 0, 1, 2, … in order, on an axis that says where they were."""
+    """The clouds at 0, 1, 2, … in order, on an axis whose labels are their x."""
     every = sorted({cloud.x for clouds in arms.values() for cloud in clouds})
     places = {x: place for place, x in enumerate(every)}
     some = every[:: math.ceil(len(every) / _MOST_STEPS)] if every else []
@@ -170,15 +164,16 @@ def _evenly(axes: Axes, arms: Mapping[str, Sequence[Cloud]]) -> dict[str, list[C
     }
 
 
-def _span(x: float, pitch: float | None, aside: float) -> tuple[float, float, float]:
+def _span(x: float, aside: float, arms: int | None) -> tuple[float, float, float]:
     """Where the dashes of a cloud at `x` begin, have their middle and end.
 
-    Arms stand beside each other, `aside` places from the middle; `pitch` is the distance of two
-    of them on a linear axis, None on a logarithmic one.
+    Arms are drawn next to each other, `aside` places from the middle; `arms` is their number on a
+    linear axis, None on a logarithmic one.
     """
-    if pitch is None:
+    if arms is None:
         center = x * 1.14**aside
         return center / 1.06, center, center * 1.06
+    pitch = min(0.4, 0.8 / arms)
     center = x + pitch * aside
     return center - 0.44 * pitch, center, center + 0.44 * pitch
 
@@ -231,10 +226,10 @@ def _draw_clouds(axes: Axes, label: str, clouds: Sequence[Cloud], look: Look, sp
             marker=look.marker, markersize=4.5, zorder=3,
             label=f"{label_text(label)}, extremes only{_zeros_text(extremes)}",
         )  # fmt: skip
-    feet = [span(cloud.x)[1] for cloud in clouds if not _finite(cloud)]
-    if feet:  # what is 0 as a whole is on no logarithmic axis: an arrow at its foot points there
+    bottom = [span(cloud.x)[1] for cloud in clouds if not _finite(cloud)]
+    if bottom:  # all values are 0, which no logarithmic axis shows: an arrow at the bottom
         axes.plot(
-            feet, [0.03] * len(feet), transform=axes.get_xaxis_transform(), color=look.color,
+            bottom, [0.03] * len(bottom), transform=axes.get_xaxis_transform(), color=look.color,
             linestyle="none", marker="v", markersize=6, zorder=3,
         )  # fmt: skip
 

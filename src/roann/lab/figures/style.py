@@ -57,7 +57,7 @@ OKABE_ITO = {
 SUFFIXES = (".svg", ".png", ".pdf")
 """Of files that `save` can write."""
 SUFFIXES_TEXT = ".svg, .png or .pdf"
-# What matplotlib would write of itself and of the hour: without, equal data are equal bytes.
+# Metadata that is left out, so that equal data give equal bytes.
 _DATED = {".png": ("Software",), ".pdf": ("CreationDate", "Creator", "Producer")}
 
 
@@ -151,7 +151,7 @@ def _house_style() -> Iterator[None]:
     with mpl.rc_context(), warnings.catch_warnings():
         mpl.rcdefaults()
         mpl.rcParams.update(_RC)
-        # The viewer's fonts draw the text of an SVG: what the layout font lacks is no loss.
+        # The viewer's fonts draw the text of an SVG, so the layout font may lack characters.
         warnings.filterwarnings("ignore", message=r"Glyph .* missing from font")
         yield
 
@@ -239,10 +239,7 @@ def _reserved(label: str) -> str | None:
 
 
 def legend(axes: Axes, **options: Any) -> None:
-    """A legend of everything labelled, with room to breathe and no empty box.
-
-    A long one would hide what is drawn, and stands below.
-    """
+    """A legend of everything labelled, if there is anything; a long one goes below the axes."""
     handles, labels = axes.get_legend_handles_labels()
     if len(handles) > _MOST_INSIDE:
         legend_below(axes)

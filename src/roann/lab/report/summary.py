@@ -23,7 +23,7 @@ _IDLE = {
 }  # fmt: skip
 _LETTERS = {"hidden_size": "N", "rho": "ρ", "lag": "L", "length": "T", "layers": "L"}
 _WORDS = {"filter", "optimizer", "nonlinearity"}
-_SIZES = {"hidden_size", "layers"}  # of two networks the reader wants to know the larger
+_SIZES = {"hidden_size", "layers"}  # always shown where they differ
 
 
 @dataclass(frozen=True)
@@ -57,10 +57,10 @@ def sections_of(runs: Iterable[Run]) -> list[Section]:
     for run in runs:
         by_task.setdefault(_key(run.task, "task"), []).append(run)
     sections = [_section(group) for group in by_task.values()]
-    return _told_apart(sorted(sections, key=lambda section: _place(section.task)))
+    return _distinguished(sorted(sections, key=lambda section: _place(section.task)))
 
 
-def _told_apart(sections: list[Section]) -> list[Section]:
+def _distinguished(sections: list[Section]) -> list[Section]:
     """Sections of one title get the settings in which their tasks differ added to it."""
     titled = []
     for section in sections:
@@ -100,7 +100,7 @@ def _section(runs: list[Run]) -> Section:
 
 
 def _furthest(group: Iterable[Run]) -> list[Run]:
-    """One run for each seed, by seed: a trial before it, shorter, is not a seed of its own."""
+    """The longest run of each seed, by seed."""
     found: dict[int, Run] = {}
     for run in group:
         if run.seed not in found or run.steps >= found[run.seed].steps:
@@ -109,7 +109,7 @@ def _furthest(group: Iterable[Run]) -> list[Run]:
 
 
 def _labels(groups: Sequence[list[Run]]) -> list[str]:
-    """The model's name, and the settings in which it differs from its namesakes."""
+    """The model's name, and the settings in which it differs from others of that name."""
     flat = [
         {
             key: value
@@ -122,16 +122,16 @@ def _labels(groups: Sequence[list[Run]]) -> list[str]:
     labels = []
     for own in flat:
         namesakes = [other for other in flat if other.get("name") == own.get("name")]
-        words = [_setting(key, own[key]) for key in _telling(namesakes) if own.get(key)]
+        words = [_setting(key, own[key]) for key in _distinguishing(namesakes) if own.get(key)]
         labels.append(", ".join([str(own.get("name")), *words]))
     return labels
 
 
-def _telling(tables: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The keys that tell these tables apart: sizes, and as few more as do, from the first on.
+def _distinguishing(tables: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The keys that distinguish these tables: sizes, and as few others as possible.
 
-    One whose words are a part of another's reads as that without the rest, and must be so: a key
-    in which the two differ stays.
+    A label that is a part of another's reads as the same system without the rest, so a key in which
+    the two differ stays.
     """
     keys = [
         key
@@ -158,7 +158,7 @@ def _setting(key: str, value: object) -> str:
     if value is True:
         return key.replace("_", " ")
     if isinstance(value, str):
-        # A filter's or an optimiser's name says what it is; other words need their key.
+        # The name of a filter or an optimiser is clear by itself; other words need their key.
         return value if key in _WORDS else f"{key.replace('_', ' ')} {value}"
     shown = str(value)
     if isinstance(value, float):
