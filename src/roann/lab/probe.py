@@ -10,6 +10,7 @@ import copy
 import logging
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -67,9 +68,14 @@ def probe(task: Task, model: Model, seed: int) -> dict[str, Any]:
         targets = targets.to(like)
     chain = _chain(twin)
     found: dict[str, Any] = {}
-    for measure in (_norms, _spectrum, _gradients, _surface):
+    for measure in (
+        partial(_norms, twin, chain, inputs),
+        partial(_spectrum, chain, inputs),
+        partial(_gradients, task, twin, chain, inputs, targets),
+        partial(_surface, task, twin, inputs),
+    ):
         try:
-            found |= measure(task, twin, chain, inputs, targets)
+            found |= measure()
         except (ValueError, RuntimeError) as error:
             _log.warning("a probe could not be measured: %s", error)
     return found
@@ -88,9 +94,7 @@ def _chain(model: Model) -> Chain:
     return model.chain()
 
 
-def _norms(
-    task: Task, model: Model, chain: Chain, inputs: Tensor, targets: Tensor
-) -> dict[str, Any]:
+def _norms(model: Model, chain: Chain, inputs: Tensor) -> dict[str, Any]:
     bounds = bounds_of(chain, len(inputs) if inputs.dim() == 3 else None)
     if bounds is None:
         W = next((p for name, p in model.named_parameters() if "weight_hh" in name), None)
@@ -105,9 +109,7 @@ def _norms(
     return {"norm_W": bounds.sigma, "bound": bound}
 
 
-def _spectrum(
-    task: Task, model: Model, chain: Chain, inputs: Tensor, targets: Tensor
-) -> dict[str, Any]:
+def _spectrum(chain: Chain, inputs: Tensor) -> dict[str, Any]:
     path = trajectory(chain, inputs[:, 0] if inputs.dim() == 3 else inputs[0])
     sizes = {x.shape[-1] for x in path.states}
     n = max(sizes)
@@ -145,9 +147,7 @@ def _gradients(
     return {"gradient_at": at.tolist(), "gradient_by_step": _rounded(norms[at])}
 
 
-def _surface(
-    task: Task, model: Model, chain: Chain, inputs: Tensor, targets: Tensor
-) -> dict[str, Any]:
+def _surface(task: Task, model: Model, inputs: Tensor) -> dict[str, Any]:
     if task.readout != "none" or task.input_size != 2:
         return {}
     (left, right), (low, high) = WINDOW

@@ -211,10 +211,9 @@ def _rho_grids(section: Section) -> list[list[Arm]]:
     families: dict[str, list[Arm]] = {}
     for arm in section.arms:
         if is_number(arm.model.get("rho")):
-            rest = {key: value for key, value in arm.model.items() if key != "rho"}
-            train = dict(arm.runs[0].config.get("train", {}))
-            train.pop("seed", None)
-            families.setdefault(repr((sorted(rest.items()), sorted(train.items()))), []).append(arm)
+            train = {**arm.runs[0].config.get("train", {}), "seed": 0}
+            settings = sorted({**arm.model, "rho": 0}.items()), sorted(train.items())
+            families.setdefault(repr(settings), []).append(arm)
     return [grid for grid in families.values() if len(grid) >= _RHO_GRID]
 
 

@@ -57,7 +57,7 @@ def sections_of(runs: Iterable[Run]) -> list[Section]:
     for run in runs:
         by_task.setdefault(_key(run.task, "task"), []).append(run)
     sections = [_section(group) for group in by_task.values()]
-    return _distinguished(sorted(sections, key=lambda section: _place(section.task)))
+    return _distinguished(sorted(sections, key=_order))
 
 
 def _distinguished(sections: list[Section]) -> list[Section]:
@@ -177,9 +177,8 @@ def _title(task: Mapping[str, Any]) -> str:
     return f"{row.title}, {letter} = " + (f"{value:,}" if isinstance(value, int) else str(value))
 
 
-def _place(task: Mapping[str, Any]) -> tuple[int, float, str]:
-    name = str(task["name"])
-    row = TASKS.get(name)
-    size = 0 if row is None or row.size is None else task.get(row.size[0], 0)
-    order = list(TASKS).index(name) if row else len(TASKS)
-    return order, float(size) if isinstance(size, int | float) else 0.0, name
+def _order(section: Section) -> tuple[int, list[tuple[float, str]]]:
+    """The tasks of the table in its order, then the others; each by its title."""
+    names = list(TASKS)
+    place = names.index(section.task["name"]) if section.row else len(names)
+    return place, _natural(section.title.replace(",", ""))
