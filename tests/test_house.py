@@ -38,6 +38,7 @@ LAB = [
     "files",
     "progress",
     "records",
+    "optimizers",
     "checkpoint",
     "data",
     "tasks",
