@@ -39,6 +39,7 @@ LAB = [
     "files",
     "progress",
     "records",
+    "optimizers",
     "checkpoint",
     "data",
     "tasks",

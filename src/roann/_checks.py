@@ -54,6 +54,8 @@ def real(argument: str, value: object, *, positive: bool = False) -> float:
 
 def autocast(x: Tensor) -> bool:
     """Whether autocast is on for the device of x."""
+    if x.is_cpu:  # the usual case, at little cost
+        return torch.is_autocast_enabled("cpu")
     kind = x.device.type
     return torch.amp.is_autocast_available(kind) and bool(torch.is_autocast_enabled(kind))
 

@@ -153,13 +153,17 @@ def roa_scan(
     Reference: Eq. (12) and (19) of the paper.
     """
     phi = ACTIVATIONS[_checks.choice("nonlinearity", nonlinearity, ACTIVATIONS)]
-    _checks.choice("backend", backend, BACKENDS)
+    if backend != "auto":
+        _checks.choice("backend", backend, BACKENDS)
     _checks.choice("memory", memory, MEMORIES)
     if torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
         cure = "a trace holds for one length only; a RoaRNNCell, which has none, can be traced"
         _checks.fail("tracing", "torch.export or torch.compile", _TRACERS, cure, RuntimeError)
     given = _one_dtype({"x0": x0, "u": u, "W": W, "W_i": W_i, "b": b})
-    x0, u, W, W_i, b = (_widened(t) for t in given.values())  # type: ignore[assignment]
+    dtype = given["x0"].dtype  # type: ignore[union-attr]
+    if dtype in _HALF:
+        given = {name: _widened(t) for name, t in given.items()}
+    x0, u, W, W_i, b = given.values()  # type: ignore[assignment]
     ragged = _ragged(batch_sizes, x0, u)
     T = _steps(None if ragged else u, W, b, ragged, steps)
     form = _form(O, x0.dtype)
@@ -173,7 +177,7 @@ def roa_scan(
             states, last = reference.scan(p)
     else:
         states, last = operator.scan(p, backend, memory, last_only)
-    if last.dtype is not (dtype := given["x0"].dtype):  # type: ignore[union-attr]
+    if last.dtype is not dtype:
         states, last = None if states is None else states.to(dtype), last.to(dtype)
     return (None if last_only else states), last
 
@@ -186,7 +190,10 @@ def _one_dtype(given: dict[str, Tensor | None]) -> dict[str, Tensor | None]:
         given = {name: _widened(t) for name, t in given.items()}
     elif first.is_floating_point():
         dtype = first.dtype
-        if not [t for t in given.values() if t is not None and t.dtype is not dtype]:
+        for t in given.values():
+            if t is not None and t.dtype is not dtype:
+                break
+        else:
             return given
     for other, t in given.items():
         if t is not None and not t.is_floating_point():
@@ -217,16 +224,18 @@ def _form(O: Orthogonal, dtype: torch.dtype) -> Linear:
     if type(O) is Dense and O.matrix.dtype is dtype and dtype not in _HALF:
         return O  # the usual case of a cell, at no cost
     form = Dense(O) if isinstance(O, Tensor) else O if isinstance(O, Linear) else O.form()
-    if type(form) is Dense and form.matrix.dtype is dtype and dtype not in _HALF:
-        return form
     dtype = torch.float32 if dtype in _HALF else dtype
+    tensors = form.tensors()
+    wanted = [torch.int64 if name in form.integers else dtype for name in form.names]
+    if [t.dtype for t in tensors] == wanted:
+        return form
     cast = []
-    for name, t in zip(form.names, form.tensors(), strict=True):
+    for name, t, kind in zip(form.names, tensors, wanted, strict=True):
         integer = name in form.integers
         if not (t.dtype in _INTEGERS if integer else t.is_floating_point()):
-            kind = "an integer" if integer else "a float"
-            _checks.fail("O", f"{kind} dtype for its {name}", t.dtype)
-        cast.append(t.to(torch.int64 if integer else dtype))
+            expected = "an integer" if integer else "a float"
+            _checks.fail("O", f"{expected} dtype for its {name}", t.dtype)
+        cast.append(t.to(kind))
     return form.with_tensors(tuple(cast))
 
 
@@ -272,23 +281,23 @@ def _needs_loop(p: Problem, backend: str) -> bool:
     """Whether only the plain loop can serve: asked for, torch.func, forward mode, a learned O."""
     if backend == "reference":
         return True
-    needs = any(t.requires_grad for t in p.O.tensors()) or _is_transformed(p)
+    needs = any(t.requires_grad for t in p.O.tensors()) or _are_transformed(p.tensors())
     if needs and backend != "auto":
         expected = "'auto' or 'reference' under torch.func, in forward mode or with a learned O"
         _checks.fail("backend", expected, repr(backend), error=RuntimeError)
     return needs
 
 
-def _is_transformed(p: Problem) -> bool:
+def _are_transformed(tensors: tuple[Tensor | None, ...]) -> bool:
     """Whether a transform of torch.func, or forward mode, follows one of the tensors."""
     if torch.compiler.is_dynamo_compiling():  # it cannot look; an operator says so by itself
         return False
-    tensors = [t for t in (p.x0, p.u, p.W, p.W_i, p.b, p.alpha, *p.O.tensors()) if t is not None]
     unwrap = torch.func.debug_unwrap
     for t in tensors:
-        if unwrap(t) is not t:
+        if t is not None and unwrap(t) is not t:
             return True
     unpack: Any = forward_ad.unpack_dual
-    if unpack(p.x0).primal is p.x0:  # the tensor itself: forward mode is off
+    x0 = tensors[0]
+    if unpack(x0).primal is x0:  # the tensor itself: forward mode is off
         return False
-    return any(unpack(t).tangent is not None for t in tensors)
+    return any(t is not None and unpack(t).tangent is not None for t in tensors)

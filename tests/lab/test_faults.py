@@ -17,16 +17,9 @@ from roann.lab.checkpoint import BusyError
 from roann.lab.cli import main
 from roann.lab.config import to_toml
 from roann.lab.progress import Progress
-from roann.lab.run import (
-    BEST,
-    CHECKPOINTS,
-    METRICS,
-    RESULT,
-    Stop,
-    UnfinishedRun,
-    execute,
-    result_of,
-)
+from roann.lab.run import METRICS, RESULT, execute, result_of
+from roann.lab.run_context import BEST, CHECKPOINTS
+from roann.lab.stop import Stop, UnfinishedRun
 
 LONG = {"length": 100_000, "checkpoint_every": 20, "eval_every": 100_000}
 

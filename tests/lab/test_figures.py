@@ -10,31 +10,25 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from roann.lab.figures import (
-    Cloud,
+from roann.lab.figures.comparisons import RhoPoint, Timing, bench_ratios, score_against_rho
+from roann.lab.figures.curves import (
     Curve,
-    Panel,
-    RhoPoint,
-    Surface,
-    Timing,
-    ablation_panels,
-    bench_ratios,
     best_point,
     curve_of,
-    decision_surfaces,
-    digit_sequence,
-    eigenvalues,
-    gradient_along_time,
     learning_curves,
-    looks,
     median_curve,
-    number_text,
-    psmnist_accuracy,
-    score_against_rho,
-    singular_values,
-    svg_bytes,
     thinned,
 )
+from roann.lab.figures.spectra import (
+    Cloud,
+    eigenvalues,
+    flow_of,
+    gradient_along_time,
+    singular_values,
+)
+from roann.lab.figures.style import looks, svg_bytes
+from roann.lab.figures.surfaces import Surface, decision_surfaces
+from roann.lab.figures.text import number_text
 
 THREE = [
     Curve(0, [100, 200, 300], [0.1, 0.01, 0.004]),
@@ -89,10 +83,10 @@ def test_median_stops_where_a_seed_is_missing_or_most_have_diverged():
 
 
 def test_best_point_is_the_earliest_best_of_any_seed():
-    assert best_point(THREE, "lower") == (1, 300, 0.001)
-    assert best_point(THREE, "higher") == (1, 100, 0.2)
+    assert best_point(THREE, "lower") == (300, 0.001)
+    assert best_point(THREE, "higher") == (100, 0.2)
     flat = [Curve(5, [1, 2], [0.0, 0.0])]
-    assert best_point(flat, "lower") == (5, 1, 0.0)
+    assert best_point(flat, "lower") == (1, 0.0)
     assert best_point([Curve(0, [], [])], "lower") is None
 
 
@@ -217,10 +211,20 @@ def test_eigenvalues_stand_beside_the_unit_circle():
     assert left.get_title(loc="left") == "qr"
 
 
+def test_a_gradient_that_is_not_finite_is_null_in_a_record():
+    flow = flow_of({"gradient_at": [0, 5], "gradient_by_step": [None, 2]})
+    assert flow.x == [0, 5]
+    assert math.isnan(flow.y[0])
+    assert flow.y[1] == 2.0
+    assert flow_of({"sigma": [0.1]}) is None
+
+
 def test_gradient_along_time_is_logarithmic_and_counts_zeros():
     figure = gradient_along_time(
-        {"roa-rnn": [1.0, 1.1, 0.9], "vanilla-rnn": [0.0, 0.0, 1e-30]},
-        times={"roa-rnn": [0, 200, 400]},
+        {
+            "roa-rnn": Curve(0, [0, 200, 400], [1.0, 1.1, 0.9]),
+            "vanilla-rnn": Curve(0, [1, 2, 3], [0.0, 0.0, 1e-30]),
+        }
     )
     assert figure.axes[0].get_yscale() == "log"
     flat = line_at(figure, "roa-rnn")
@@ -246,61 +250,20 @@ def test_decision_surface_shows_values_boundary_and_points():
     assert not never.axes[0].collections
 
 
-def test_digit_sequence_shows_pixel_p_of_t_at_time_t():
-    image = (np.arange(784).reshape(28, 28) / 783).tolist()
-    order = np.random.RandomState(0).permutation(784)
-    figure = digit_sequence(image, order.tolist())
-    whole, reading, permuted = [axes.get_images()[0].get_array() for axes in figure.axes]
-    assert whole.tolist() == image
-    assert reading.reshape(-1).tolist() == np.asarray(image).reshape(-1).tolist()
-    assert (permuted.reshape(-1) * 783).round().astype(int).tolist() == order.tolist()
-    with pytest.raises(ValueError, match="permutation must hold every index from 0 to 783 once"):
-        digit_sequence(image, [0] * 784)
-
-
-def test_psmnist_has_the_papers_lines_and_the_linear_one():
-    arms = {f"N = {n}": [Curve(0, [1, 2], [0.94, best])] for n, best in
-            ((178, 0.97), (256, 0.978), (512, 0.982))}  # fmt: skip
-    published = {"N = 178": 0.9724, "N = 256": 0.9788, "N = 512": 0.9825}
-    figure = psmnist_accuracy(arms, published=published, linear=0.9265)
-    axes = figure.axes[0]
-    level = {line.get_ydata()[0]: line for line in axes.get_lines() if len(line.get_xdata()) == 2
-             and line.get_xdata()[0] == 0 and line.get_xdata()[1] == 1}  # fmt: skip
-    assert set(level) == {0.9265, 0.9724, 0.9788, 0.9825}
-    assert level[0.9788].get_color() == line_at(figure, "N = 256").get_color()
-    assert [text.get_text() for text in axes.texts] == [
-        "linear softmax 92.65 %", "paper 97.24 %", "paper 97.88 %", "paper 98.25 %",
-    ]  # fmt: skip
-    heights = [text.xyann[1] for text in axes.texts]
-    gaps = np.diff(heights)
-    assert (gaps > 0.05 * np.diff(axes.get_ylim())).all()
-
-
-def test_ablation_keeps_one_look_per_arm_in_all_panels():
-    curves = [Curve(0, [1, 2], [0.5, 0.4])]
-    figure = ablation_panels(
-        {
-            "adding": Panel({"qr": curves, "identity": curves}, "mse", trivial=1 / 6, log=True),
-            "psMNIST": Panel({"identity": curves}, "accuracy", "higher", "epoch", percent=True),
-        }
-    )
-    left, right = figure.axes
-    assert left.get_yscale() == "log"
-    assert right.get_yscale() == "linear"
-    assert right.get_xlabel() == "epoch"
-    colors = [
-        [line.get_color() for line in axes.get_lines() if line.get_label() == "identity"]
-        for axes in (left, right)
-    ]
-    assert colors == [["#cc79a7"], ["#cc79a7"]]
-    assert legend_texts(figure) == ["qr", "identity"]
+def test_the_dashed_line_can_have_another_name():
+    arms = {"N = 178": [Curve(0, [1, 2], [0.94, 0.97])]}
+    how = {"trivial": 0.9265, "trivial_name": "linear softmax", "percent": True}
+    (axes,) = learning_curves(arms, ylabel="accuracy", better="higher", **how).axes
+    (level,) = [line for line in axes.get_lines() if line.get_linestyle() == "--"]
+    assert level.get_ydata()[0] == 0.9265
+    assert [text.get_text() for text in axes.texts] == ["linear softmax 92.65 %"]
 
 
 def test_score_against_rho_has_medians_marks_and_the_papers_rho():
-    points = [RhoPoint(0.005, 0, 1e-4), RhoPoint(0.005, 1, 3e-4), RhoPoint(1.0, 0, 0.1),
-              RhoPoint(50.0, 0, None)]  # fmt: skip
+    points = [RhoPoint(0.005, 1e-4), RhoPoint(0.005, 3e-4), RhoPoint(1.0, 0.1),
+              RhoPoint(50.0, None)]  # fmt: skip
     figure = score_against_rho(
-        {"roa-rnn": points}, ylabel="mse", trivial=1 / 6, log=True, marked=1 / 200
+        "roa-rnn", points, ylabel="mse", trivial=1 / 6, log=True, marked=1 / 200
     )
     axes = figure.axes[0]
     assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
@@ -313,18 +276,18 @@ def test_score_against_rho_has_medians_marks_and_the_papers_rho():
 
 
 def test_what_blew_up_leaves_the_figure_at_the_top_and_is_told():
-    points = [RhoPoint(0.005, 0, 1e-4), RhoPoint(3.0, 0, 9e29)]
-    figure = score_against_rho({"roa-rnn": points}, ylabel="mse", trivial=1 / 6, log=True)
+    points = [RhoPoint(0.005, 1e-4), RhoPoint(3.0, 9e29)]
+    figure = score_against_rho("roa-rnn", points, ylabel="mse", trivial=1 / 6, log=True)
     axes = figure.axes[0]
     assert axes.get_ylim()[1] == pytest.approx(100 / 6)
     assert "↑ up to 9·10²⁹" in [text.get_text() for text in axes.texts]
-    tame = score_against_rho({"roa-rnn": points[:1]}, ylabel="mse", trivial=1 / 6, log=True)
+    tame = score_against_rho("roa-rnn", points[:1], ylabel="mse", trivial=1 / 6, log=True)
     assert [text.get_text() for text in tame.axes[0].texts] == ["trivial 0.167"]
 
 
 def test_bench_bars_reach_from_one_to_the_ratio():
     timings = [Timing("fast", 1.0, 5.3), Timing("slow", 2.0, 1.0)]
-    figure = bench_ratios(timings, other="torch.nn.RNN")
+    figure = bench_ratios(timings, other="torch.nn.RNN", title="a step")
     axes = figure.axes[0]
     bars = [(bar.get_x(), bar.get_x() + bar.get_width(), bar.get_hatch()) for bar in axes.patches]
     assert bars == [(1.0, pytest.approx(5.3), None), (1.0, pytest.approx(0.5), "///")]
@@ -366,7 +329,7 @@ def test_many_panels_stand_in_rows():
 
 
 def test_a_gradient_that_hardly_changes_looks_so():
-    (axes,) = gradient_along_time({"roa-rnn": [6.81, 6.82, 6.84]}).axes
+    (axes,) = gradient_along_time({"roa-rnn": Curve(0, [1, 2, 3], [6.81, 6.82, 6.84])}).axes
     low, high = axes.get_ylim()
     assert high == pytest.approx(10 * low)
     assert low * high == pytest.approx(6.81 * 6.84)

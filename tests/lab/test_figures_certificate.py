@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from roann import RoaRNN, certify
-from roann.lab.figures import certificate_spectrum, save, svg_bytes
+from roann.lab.figures import certificate_spectrum, save
+from roann.lab.figures.style import svg_bytes
 
 # Small horizons on purpose: the theorem is not what is tested here.
 pytestmark = pytest.mark.filterwarnings("ignore::roann.HypothesisWarning")

@@ -9,13 +9,8 @@ import numpy as np
 import pytest
 from test_figures import legend_texts, line_at
 
-from roann.lab.figures import (
-    Cloud,
-    cloud_of,
-    singular_values,
-    spectra_side_by_side,
-    svg_bytes,
-)
+from roann.lab.figures.spectra import Cloud, cloud_of, singular_values, spectra_side_by_side
+from roann.lab.figures.style import svg_bytes
 
 
 def test_a_cloud_is_what_a_probe_saw():

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from made_runs import ADDING, ROA, adding_evals, copying_evals, probe, write_many, write_run
 
-from roann.lab.figures import learning_curves
-from roann.lab.figures.curves import Curve
+from roann.lab.figures.curves import Curve, learning_curves
 from roann.lab.report import (
     Exhibit,
     ReportError,
@@ -290,7 +289,7 @@ def test_a_system_of_which_only_the_extreme_values_are_known_is_drawn_too(tmp_pa
     assert any("urnn" in label and "extremes only" in label for label in labels)
     assert any("dilated-cnn" in label and "all are 0" in label for label in labels)
     assert "of more than 1,024 numbers only the largest and the smallest" in exhibit.caption
-    assert "An arrow at the foot: all are exactly 0." in exhibit.caption
+    assert "Arrow at the bottom: all are exactly 0." in exhibit.caption
 
 
 def test_a_shorter_trial_of_a_seed_is_not_another_seed(tmp_path: Path):

@@ -227,22 +227,32 @@ def _run(
     kernel: Kernel, p: Problem, stride: int, last_only: bool
 ) -> tuple[Tensor | None, Tensor, Tensor]:
     """The scan in stretches of `stride` steps, with the state before each stretch."""
-    B, N = p.x0.shape[0], p.W.shape[-2]
-    states = None if last_only else p.x0.new_empty(p.shape(N))
-    # A long stretch is itself run in blocks, so that no array grows with T.
-    block = max(1, min(stride, BLOCK // max(1, B * N)))
+    states = None if last_only else p.x0.new_empty(p.shape(p.W.shape[-2]))
     x, marks = p.x0, p.x0.new_empty(_marks(p, stride))
     for i, start in enumerate(range(0, p.steps, stride)):
         marks[i] = x
-        end = min(start + stride, p.steps)
-        for low in range(start, end, block):
-            high = min(low + block, end)
-            piece = p.segment(low, high, x)
-            found, _ = kernel.forward(piece, False)
-            if states is not None:
-                states[p.cut(low, high)] = found
-            x = piece.final(found).clone()
+        x = _run_blocks(kernel, p, start, min(start + stride, p.steps), x, states)
     return states, x, marks
+
+
+def run_to_end(kernel: Kernel, p: Problem) -> Tensor:
+    """x[T] alone, without an array that grows with T."""
+    return _run_blocks(kernel, p, 0, p.steps, p.x0, None)
+
+
+def _run_blocks(
+    kernel: Kernel, p: Problem, start: int, stop: int, x: Tensor, states: Tensor | None
+) -> Tensor:
+    """x[stop] from x = x[start], in blocks of limited size, and the states between if wanted."""
+    block = max(1, BLOCK // max(1, x.shape[0] * p.W.shape[-2]))
+    for low in range(start, stop, block):
+        high = min(low + block, stop)
+        piece = p.segment(low, high, x)
+        found, _ = kernel.forward(piece, False)
+        if states is not None:
+            states[p.cut(low, high)] = found
+        x = piece.final(found).clone()
+    return x
 
 
 def _sweep(

@@ -3,6 +3,7 @@
     roann::scan            states, last state, and what its adjoint needs
     roann::scan_forward    the same without a derivative, which makes a call cheaper
     roann::scan_backward   the adjoint: gradients of x0, u, W, W_i, b and α
+    roann::scan_adjoint    the same without a derivative
 
 All have a fake implementation (shapes alone) and a rule for `vmap`, and choose a kernel from
 `KERNELS` by what the tensors are. The derivative of the adjoint is that of the
@@ -24,7 +25,7 @@ from roann.kernels import fused, native, reference
 from roann.kernels.activations import ACTIVATIONS
 from roann.kernels.gradients import LEAVES, Gradients
 from roann.kernels.linear import FORMS
-from roann.kernels.memory import MEMORIES
+from roann.kernels.memory import MEMORIES, run_to_end
 from roann.kernels.problem import Kernel, Problem
 from roann.kernels.ragged import Ragged
 
@@ -36,6 +37,7 @@ _OF_O = 3  # tensors that the form of a filter has, at most
 _TENSORS = "Tensor x0, Tensor? u, Tensor W, Tensor? W_i, Tensor? b, Tensor alpha, "
 _TENSORS += "Tensor O0, Tensor? O1, Tensor? O2"
 _REST = "str plan, SymInt steps, SymInt[]? sizes"
+_NOTHING = nullcontext()
 
 
 class Plan(NamedTuple):
@@ -71,7 +73,7 @@ class Plan(NamedTuple):
 
 def scan(p: Problem, backend: str, memory: str, last_only: bool) -> tuple[Tensor | None, Tensor]:
     """(x[1] … x[T] over time or None, x[T]) by the operator."""
-    tensors = (p.x0, p.u, p.W, p.W_i, p.b, p.alpha, *p.O.tensors())
+    tensors = p.tensors()
     keep = "nothing"
     # An exported program computes; should it be trained, its adjoint finds again what it needs.
     if torch.is_grad_enabled() and not torch.compiler.is_exporting():
@@ -81,14 +83,14 @@ def scan(p: Problem, backend: str, memory: str, last_only: bool) -> tuple[Tensor
             keep = "slopes"
     output = "last" if last_only else "states"
     assert p.O.name is not None
-    plan = Plan(p.phi.name, p.O.name, backend, memory, keep, output)
+    plan = " ".join((p.phi.name, p.O.name, backend, memory, keep, output))
     padded = tensors + (None,) * (len(LEAVES) + _OF_O - len(tensors))
     sizes = None if p.ragged is None else list(p.ragged.sizes)
     call: Callable[..., Any] = torch.ops.roann.scan.default
     if not torch.compiler.is_compiling():
-        call = torch.ops.roann.scan_forward.default if keep == "nothing" else _Scan.apply
+        call = torch.ops.roann.scan_forward.default if keep == "nothing" else _recorded
     try:
-        states, last, _ = call(*padded, str(plan), p.steps, sizes)
+        states, last = call(*padded, plan, p.steps, sizes)[:2]
     except (AssertionError, NotImplementedError, RuntimeError, TypeError) as error:
         _explain(tensors, error)
         raise
@@ -99,14 +101,24 @@ class _Scan(torch.autograd.Function):
     """The operator and its derivative as torch registers them, without what that costs a call."""
 
     @staticmethod
-    def forward(ctx: Any, *args: Any) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(ctx: Any, *args: Any) -> tuple[Tensor | None, Tensor]:
         output: tuple[Tensor, Tensor, Tensor] = torch.ops.roann.scan_forward.default(*args)
         _setup(ctx, args, output)
-        return output
+        states, last, _ = output
+        return (None if ctx.plan.output == "last" else states), last
 
     @staticmethod
-    def backward(ctx: Any, *g: Tensor | None) -> Tensors:
-        return _derivative(ctx, *g)
+    def backward(ctx: Any, *g: Any) -> Tensors:
+        g_states, g_last = g
+        return _derivative(ctx, g_states, g_last, None)
+
+
+def _recorded(*args: Any) -> tuple[Any, ...]:
+    """The operator with its derivative, at the least cost."""
+    try:
+        return _Scan.apply(*args)  # type: ignore[no-any-return, no-untyped-call]
+    except RuntimeError:  # such as inside a transform of torch.func that follows other tensors
+        return torch.ops.roann.scan.default(*args)  # type: ignore[no-any-return]
 
 
 def _explain(tensors: Tensors, error: Exception) -> None:
@@ -124,19 +136,19 @@ def choose(p: Problem, backend: str) -> Kernel:
     if backend == "native":
         native.demand(p)
     names = KERNELS if backend in ("auto", "native") else (backend,)
-    found = next((KERNELS[name] for name in names if KERNELS[name].supports(p)), None)
-    if found is None:
+    for name in names:
+        kernel = KERNELS[name]
+        if kernel.supports(p):
+            break
+    else:
         expected, cure = "a kernel that can do this scan", "pass backend='auto'"
         _checks.fail("backend", expected, repr(backend), cure, RuntimeError)
-    return found
+    return kernel
 
 
-def _problem(tensors: Tensors, plan: Plan, steps: int, sizes: Sizes) -> Problem:
+def _problem(tensors: Sequence[Any], plan: Plan, steps: int, sizes: Sizes) -> Problem:
     x0, u, W, W_i, b, alpha, *of_O = tensors
-    assert x0 is not None
-    assert W is not None
-    assert alpha is not None
-    O = FORMS[plan.form](*(t for t in of_O if t is not None))
+    O = FORMS[plan.form](*[t for t in of_O if t is not None])
     ragged = None if sizes is None else Ragged(tuple(sizes))
     phi, terms = ACTIVATIONS[plan.phi], plan.keep == "terms"
     p = Problem(x0, u, W, W_i, b, O, alpha, phi, steps, ragged, terms)
@@ -155,30 +167,32 @@ def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
     """A state must not be rounded T times: autocast is off within a scan."""
     if _checks.autocast(x):
         return torch.autocast(x.device.type, enabled=False)
-    return nullcontext()
+    return _NOTHING
 
 
 def _scan(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
     *tensors, text, steps, sizes = args
     plan = Plan.read(text)
-    p = _problem(tuple(tensors), plan, steps, sizes).readable()
-    kernel, memory = choose(p, plan.backend), MEMORIES[plan.memory]
-    kept = p.x0.new_empty(0)
+    p = _problem(tensors, plan, steps, sizes).readable()
+    kernel = choose(p, plan.backend)
+    states = kept = None
     with without_autocast(p.x0):
         if plan.keep != "nothing":
+            memory = MEMORIES[plan.memory]
             states, last, kept = memory.forward(kernel, p, not _states_wanted(plan))
-        elif plan.output == "last":  # in pieces, so that no array grows with T
-            states, last, _ = MEMORIES["checkpoint"].forward(kernel, p, True)
+        elif plan.output == "last":
+            last = run_to_end(kernel, p)
         else:
             states, _ = kernel.forward(p, False)
             last = p.final(states).clone()
-    return (p.x0.new_empty(0) if states is None else states), last, kept
+    nothing = p.x0.new_empty
+    return nothing(0) if states is None else states, last, nothing(0) if kept is None else kept
 
 
 def _scan_fake(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
     *tensors, text, steps, sizes = args
     plan = Plan.read(text)
-    p = _problem(tuple(tensors), plan, steps, sizes)
+    p = _problem(tensors, plan, steps, sizes)
     N = p.W.shape[-2]
     kept = p.x0.new_empty(0)
     if plan.keep != "nothing":
@@ -201,9 +215,9 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tens
 def _derivative(ctx: Any, g_states: Tensor | None, g_last: Tensor | None, _: Any) -> Tensors:
     saved = ctx.saved_tensors  # read once: under torch.utils.checkpoint that recomputes them
     wanted = list(ctx.needs_input_grad[: len(LEAVES)])
-    found = torch.ops.roann.scan_backward(
-        g_states, g_last, *saved, str(ctx.plan), ctx.steps, ctx.sizes, wanted
-    )
+    deeper, ops = torch.is_grad_enabled(), torch.ops.roann
+    call = ops.scan_backward.default if deeper else ops.scan_adjoint.default
+    found = call(g_states, g_last, *saved, str(ctx.plan), ctx.steps, ctx.sizes, wanted)
     grads = tuple(g if need else None for g, need in zip(found, wanted, strict=True))
     return grads + (None,) * (_OF_O + 3)
 
@@ -214,7 +228,7 @@ def _scan_backward(*args: Any) -> tuple[Tensor, ...]:
     kept_nothing = plan.keep == "nothing"
     if kept_nothing:
         plan = plan._replace(keep="terms" if wanted[LEAVES.index("alpha")] else "slopes")
-    p = _problem(tuple(tensors), plan, steps, sizes).readable()
+    p = _problem(tensors, plan, steps, sizes).readable()
     kernel, memory = choose(p, plan.backend), MEMORIES[plan.memory]
     with without_autocast(p.x0):
         if kept_nothing:
@@ -250,7 +264,7 @@ def _second_derivative(ctx: Any, *g: Tensor | None) -> Tensors:
         for i, need in enumerate(ctx.wanted):
             if need and not tensors[i].requires_grad:
                 tensors[i] = tensors[i].detach().requires_grad_()
-        ends = reference.scan(_problem(tuple(tensors), ctx.plan, ctx.steps, ctx.sizes))
+        ends = reference.scan(_problem(tensors, ctx.plan, ctx.steps, ctx.sizes))
         leaves = [t for t, need in zip(tensors, ctx.wanted, strict=False) if need]
         first = _grad(ends, leaves, (g_states, g_last), create_graph=True)
         directions = [v for v, need in zip(g, ctx.wanted, strict=True) if need]
@@ -302,14 +316,16 @@ def _register() -> None:
     library: Any = _library
     for name in ("scan", "scan_forward"):
         library.define(f"{name}({_TENSORS}, {_REST}) -> (Tensor, Tensor, Tensor)")
-    library.define(
-        f"scan_backward(Tensor? g_states, Tensor? g_last, Tensor? states, Tensor kept, {_TENSORS}, "
-        f"{_REST}, bool[] wanted) -> ({', '.join(['Tensor'] * len(LEAVES))})"
-    )
+    for name in ("scan_backward", "scan_adjoint"):
+        library.define(
+            f"{name}(Tensor? g_states, Tensor? g_last, Tensor? states, Tensor kept, {_TENSORS}, "
+            f"{_REST}, bool[] wanted) -> ({', '.join(['Tensor'] * len(LEAVES))})"
+        )
     for name, serve, fake in (
         ("scan", _scan, _scan_fake),
         ("scan_forward", _scan, _scan_fake),
         ("scan_backward", _scan_backward, _scan_backward_fake),
+        ("scan_adjoint", _scan_backward, _scan_backward_fake),
     ):
         library.impl(name, serve, "CompositeExplicitAutograd")
         torch.library.register_fake(f"roann::{name}", fake, lib=library)

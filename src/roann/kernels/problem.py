@@ -64,6 +64,10 @@ class Problem:
     ragged: Ragged | None = None
     terms: bool = False
 
+    def tensors(self) -> tuple[Tensor | None, ...]:
+        """Every tensor, in the order of the operators: that of `LEAVES`, then those of O."""
+        return (self.x0, self.u, self.W, self.W_i, self.b, self.alpha, *self.O.tensors())
+
     def check(self) -> None:
         """Validate shapes and dtypes: kernels index memory by them."""
         if self.x0.dim() != 2 or self.W.dim() not in (2, 3):
@@ -141,6 +145,8 @@ class Problem:
 
     def segment(self, start: int, stop: int, x0: Tensor) -> Problem:
         """The same scan over steps start … stop − 1, from x[start] = x0."""
+        if x0 is self.x0 and stop - start == self.steps:
+            return self
         cut = slice(start, stop)
         return replace(
             self,

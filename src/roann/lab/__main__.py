@@ -1,6 +1,6 @@
-"""The command `roann`, also as `python -m roann.lab`: what must hold before any verb is known.
+"""The command `roann`, also as `python -m roann.lab`.
 
-Nothing of the extra `lab` is imported here at the top, so that without it one sentence says so.
+Nothing of the extra `lab` is imported at the top, so that a message can say that it is missing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return cli.main(argv)
     except ImportError as error:
         if (error.name or "").partition(".")[0] == "roann":
-            raise  # a bug of ours
+            raise  # a bug in roann
         print(
             f"roann: the command needs the extra 'lab' ({error}); "
             "install it with: python -m pip install 'roann[lab]'",

@@ -1,7 +1,7 @@
 """Measurements of the updates around a loss spike.
 
 A collapse takes a handful of updates, and it is not known in advance which: probes at chosen steps
-miss it. So the weights of the last updates are kept, and once the loss has leapt they are probed.
+miss it. So the weights of the last updates are kept, and probed after a loss spike.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 LEAP = 100.0  # times the loss of the updates before
-CALM = 10.0  # times it: a loss that has come back, so that the next leap is a new one
+CALM = 10.0  # times it: below this the spike is over, and the next one counts again
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,10 @@ class Frame:
 
 
 class BlackBox:
-    """Keep the last `size` steps; when the loss leaps, write what a probe sees of them.
+    """Keep the last `size` steps; after a loss spike, write what a probe measures at each of them.
 
-    Half of them are from before the leap; where training ends by numbers that are not finite, all
-    are. A resumed run begins with an empty box.
+    Half of them are from before the spike; all are, where training ends in numbers that are not
+    finite. A resumed run begins with an empty box.
 
     Args:
         model: whose weights to keep.
@@ -52,11 +52,11 @@ class BlackBox:
     ) -> None:
         self._model, self._size, self._probe, self._write = model, size, probe, write
         self._frames: deque[Frame] = deque(maxlen=size)
-        self._due: int | None = None  # the step at which to look, after a leap
-        self._calm = float("inf")  # a leap counts once the loss has been below this
+        self._due: int | None = None  # the step at which to open the box, after a spike
+        self._calm = float("inf")  # a spike counts once the loss has been below this
 
     def note(self, step: int, loss: float, grad_norm: float) -> None:
-        """A step is to be taken from weights with this loss and gradient."""
+        """Keep the weights before an update, with their loss and gradient norm."""
         if not self._size:
             return
         usual = statistics.median(frame.loss for frame in self._frames) if self._frames else loss
@@ -72,7 +72,7 @@ class BlackBox:
 
     @torch.no_grad()
     def open(self) -> None:
-        """Probe and write what is in the box; the model is as before, the box is empty."""
+        """Probe and write what is in the box, then empty it; the model is left as it was."""
         self._due = None
         now = [p.clone() for p in self._model.parameters()]
         try:

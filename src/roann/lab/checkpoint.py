@@ -1,9 +1,9 @@
-"""Checkpoints that survive anything: committed by a rename, verified by a manifest, one writer.
+"""Checkpoints that survive crashes: committed by a rename, verified by a manifest, one writer.
 
 A checkpoint is a folder `ckpt-<step>` with `tensors.safetensors`, `state.json` and
 `manifest.json` (size and sha256 of the other two). It is written under a temporary name, synced,
-and renamed: whatever the moment of a crash, a folder of that name is whole or was damaged later,
-and the manifest tells which. Nothing is ever unpickled.
+and renamed: after a crash at any moment a folder of that name is whole or was damaged later, and
+the manifest tells which. Nothing is ever unpickled.
 """
 
 from __future__ import annotations
@@ -32,31 +32,11 @@ from roann.lab.files import (
     RunFileError,
     parse_object,
     read_plain,
-    replace_file,
     sync_folder,
     write_synced,
 )
-
-__all__ = [
-    "KEEP",
-    "BusyError",
-    "Checkpoint",
-    "CheckpointError",
-    "clean",
-    "committed",
-    "load",
-    "mend",
-    "named",
-    "newest",
-    "pack",
-    "replace_file",
-    "restore",
-    "save",
-    "set_aside",
-    "sole_writer",
-    "step_of",
-    "unpack",
-]
+from roann.lab.files import replace_file as replace_file
+from roann.lab.optimizers import OPTIMIZERS
 
 KEEP = 2
 LOCK = ".lock"
@@ -81,7 +61,7 @@ class Checkpoint:
     Attributes:
         path: its folder.
         tensors: what `pack` gave, by name.
-        state: the JSON object saved beside them.
+        state: the JSON object saved with them.
     """
 
     path: Path
@@ -111,7 +91,7 @@ def save(folder: Path, step: int, tensors: dict[str, Tensor], state: dict[str, A
     """Commit a checkpoint, then delete all but the newest `KEEP`; returns its folder.
 
     A step that is already there and verifies stays as it is: a run is a function of its config, so
-    both are the same world. An OSError (a full disk) leaves the older checkpoints and nothing else.
+    both are the same. An OSError (a full disk) leaves the older checkpoints and nothing else.
     """
     final = folder / f"ckpt-{step}"
     if os.path.lexists(final):
@@ -250,7 +230,7 @@ def _remove(path: Path) -> None:
 
 
 def pack(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Every tensor of the world: parameters, buffers, the optimiser's state, torch's generator.
+    """Every tensor of a run: parameters, buffers, the optimiser's state, torch's generator.
 
     Batches need nothing: they are functions of (seed, step). The generator serves models that draw
     while they train (dropout).
@@ -262,7 +242,7 @@ def pack(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor
             if isinstance(value, Tensor):
                 tensors[f"optimizer.{index}.{name}"] = value
     tensors["generator"] = torch.get_rng_state()
-    # Copies, because safetensors refuses two names for one memory.
+    # Copies, because safetensors does not save two names of the same memory.
     return {
         name: t.detach().cpu().clone(memory_format=torch.contiguous_format)
         for name, t in tensors.items()
@@ -297,18 +277,10 @@ def unpack(
     torch.set_rng_state(tensors["generator"])
 
 
-# What an optimiser keeps of each parameter. torch checks none of it before the next update.
-_MOMENTS = {
-    "Adam": {"step", "exp_avg", "exp_avg_sq"},
-    "RMSprop": {"step", "square_avg"},
-    "Adagrad": {"step", "sum"},
-    "SGD": {"momentum_buffer"},
-}
-
-
 def _check_moments(state: dict[int, dict[str, Tensor]], optimizer: torch.optim.Optimizer) -> None:
+    """Check what torch itself does not check before the next update."""
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    names = _MOMENTS[type(optimizer).__name__]
+    names = {row.make: row.moments for row in OPTIMIZERS.values()}[type(optimizer)]
     for index, entries in state.items():
         if not 0 <= index < len(parameters) or entries.keys() != names:
             raise ValueError(f"optimizer.{index} is not a state of {type(optimizer).__name__}")

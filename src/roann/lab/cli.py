@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return OK if end.code is None else end.code if isinstance(end.code, int) else USAGE
     except KeyboardInterrupt:
         return CTRL_C
-    except BrokenPipeError:  # whoever reads stdout has gone
+    except BrokenPipeError:  # the reader of stdout has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
     except Exception as error:
@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _exit_code(error: Exception) -> int | None:
-    """The exit code of a user's mistake or of the machine's limits; None for a bug of ours."""
+    """The exit code of a user's mistake or of the machine's limits; None for a bug in roann."""
     if isinstance(error, LabError):
         return error.code
     if isinstance(error, OSError):

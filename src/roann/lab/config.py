@@ -54,7 +54,8 @@ class Train:
     and `checkpoint_every` always in iterations.
 
     Attributes:
-        optimizer: adam, sgd (without momentum), nag (SGD with Nesterov momentum), rmsprop, adagrad.
+        optimizer: adam, sgd (without momentum), nag (SGD with Nesterov momentum), rmsprop or
+            adagrad.
         lr: learning rate.
         momentum: momentum of nag; the other optimizers have none.
         alpha: smoothing constant of rmsprop; torch's default, 0.99, if not given.
@@ -68,19 +69,19 @@ class Train:
         eval_every: number of units between evaluations.
         probe_at: when to measure spectrum, gradient flow and bounds; 0 is before training.
         black_box: number of steps to measure around a loss spike; none if not given.
-        log_every: iterations between records of the training loss.
-        checkpoint_every: iterations between checkpoints; 0 for checkpoints by time only.
-        checkpoint_seconds: seconds between checkpoints.
+        log_every: number of iterations between records of the training loss.
+        checkpoint_every: number of iterations between checkpoints; 0 for checkpoints by time only.
+        checkpoint_seconds: number of seconds between checkpoints.
         stop_score: stop when the primary score of the first evaluation set reaches this.
         stop_evals: number of evaluations in a row that must reach it.
         max_seconds: stop after this much training time, over all resumes.
         clock: how training time is measured: wall, or processor (CPU time over threads).
         seed: seed of weights, filters and data.
-        threads: torch threads; part of the config because they change the last bits of sums.
+        threads: number of torch threads; it changes the last bits of results.
         device: cpu or cuda.
     """
 
-    optimizer: Literal["adam", "sgd", "nag", "rmsprop", "adagrad"] = "adam"
+    optimizer: str = "adam"
     lr: _Rate = 1e-3
     momentum: Annotated[float, Ge(0), Le(1)] = 0.99
     alpha: Annotated[float, Ge(0), Le(1)] | None = None
@@ -192,7 +193,7 @@ def read_toml(text: str) -> dict[str, Any]:
 
 
 def _check_integers(value: object, where: str = "") -> None:
-    """Refuse integers of more than 64 bits: those of thousands of digits cannot even be shown."""
+    """Reject integers of more than 64 bits: those of thousands of digits cannot even be shown."""
     if isinstance(value, dict):
         for key, item in value.items():
             name = f"{where} {key:.60}" if where else f"[{key:.60}]"
@@ -207,6 +208,7 @@ def _check_integers(value: object, where: str = "") -> None:
 def parse(tables: Mapping[str, Mapping[str, Any]]) -> Experiment:
     """Check tables strictly and fill in defaults; a `[sweep]` is left to `roann.lab.sweep`."""
     from roann.lab.models import MODELS
+    from roann.lab.optimizers import OPTIMIZERS
     from roann.lab.tasks import TASKS
 
     for name in TABLES:
@@ -215,6 +217,7 @@ def parse(tables: Mapping[str, Mapping[str, Any]]) -> Experiment:
     task_name, task = _named("task", tables, {name: row.config for name, row in TASKS.items()})
     model_name, model = _named("model", tables, {name: row.config for name, row in MODELS.items()})
     train = _checked("train", Train, tables.get("train", {}))
+    _known("[train] optimizer", [train.optimizer], OPTIMIZERS)
     return Experiment(task_name, task, model_name, model, train)
 
 
@@ -263,7 +266,7 @@ def _known(what: str, given: Iterable[str], allowed: Iterable[str]) -> None:
 
 
 def _plain(where: str, value: object, depth: int = 0) -> None:
-    """Refuse what strict JSON cannot say: dates, nan, inf, tables, huge integers."""
+    """Reject what strict JSON cannot express: dates, nan, inf, tables, huge integers."""
     if isinstance(value, list | tuple) and depth < MAX_DEPTH:
         for item in value:
             _plain(where, item, depth + 1)

@@ -20,12 +20,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from roann.lab.checkpoint import replace_file
 from roann.lab.exits import DATA, LabError
+from roann.lab.files import replace_file
 
 
 class DataError(LabError):
-    """Data are absent or not what they should be; the message says what to do."""
+    """Data are missing or damaged; the message says what to do."""
 
     code = DATA
 
@@ -113,7 +113,7 @@ def _place(named: str | os.PathLike[str] | None) -> Path:
 def find_mnist(data_dir: str | os.PathLike[str] | None = None) -> Path:
     """The directory to read: `data_dir`, else ``$ROANN_DATA``, else the cache.
 
-    A directory that was named is never passed over in silence for the next.
+    A directory that was given is never skipped silently for the next.
     """
     directory = _place(data_dir)
     missing = [file.name for file in MNIST if _path_of(directory, file) is None]
@@ -288,7 +288,7 @@ def _parse(raw: bytes, file: IdxFile, where: str) -> Tensor:
             f"{file.name} from {where} is not an idx file of bytes of shape {file.shape}: "
             f"it begins with {raw[:start].hex()}, not {file.header.hex()}."
         )
-    # bytearray: torch wants memory it may write to.
+    # bytearray: torch needs writable memory.
     values = torch.frombuffer(bytearray(raw), dtype=torch.uint8, offset=start)
     return values.reshape(file.shape)
 

@@ -8,9 +8,13 @@ from typing import Any
 
 from roann.lab import records, run
 from roann.lab.config import Experiment, parse
-from roann.lab.figures import curve_of, overview, save
+from roann.lab.figures.curves import curve_of
+from roann.lab.figures.overview import overview
+from roann.lab.figures.spectra import flow_of
+from roann.lab.figures.style import save
 from roann.lab.progress import watcher
 from roann.lab.report import write_report
+from roann.lab.stop import Stop
 
 LAG, THREADS = 100, 1
 MODELS: dict[str, dict[str, Any]] = {
@@ -44,7 +48,7 @@ def demo(out: Path, steps: int, quiet: bool) -> None:
         flush=True,
     )
     results, folders = {}, {}
-    stop = run.Stop()
+    stop = Stop()
     with stop.listening():
         for name in MODELS:
             folders[name] = out / name
@@ -60,44 +64,40 @@ def demo(out: Path, steps: int, quiet: bool) -> None:
 TITLE = "Remembering: roaRNN, RNN and LSTM side by side"
 
 
-def _probe(lines: list[dict[str, Any]], last: bool = False) -> dict[str, Any]:
-    probes = [line for line in lines if line["kind"] == "probe"]
-    return probes[-1 if last else 0] if probes else {}
+def _probe(lines: list[dict[str, Any]]) -> dict[str, Any]:
+    """The probe before training."""
+    return next((line for line in lines if line["kind"] == "probe"), {})
+
+
+HEAD = ("network", "parameters", "recall", "loss", "singular values before training", "training")
 
 
 def table(results: dict[str, dict[str, Any]], found: dict[str, list[dict[str, Any]]]) -> str:
     """What each network learned and how gradients flow in it, aligned."""
-    rows = [
-        (
-            "network",
-            "parameters",
-            "recall",
-            "loss",
-            "singular values before training",
-            "training",
-        )
-    ]
+    head = (
+        "network",
+        "parameters",
+        "recall",
+        "loss",
+        "singular values before training",
+        "training",
+    )
+    rows = [head]
     for name, result in results.items():
-        final = result["final"]["eval"]
         sigma = _probe(found[name]).get("sigma") or [math.nan]
-        low, high = sigma[-1], sigma[0]
-        rows.append(
-            (
-                name,
-                f"{result['parameters']:,}",
-                f"{100 * final['recall_accuracy']:.1f} %",
-                f"{final['cross_entropy']:.4f}",
-                f"{_power(low)} to {_power(high)}",
-                f"{result['seconds']:.0f} s",
-            )
-        )
-    trivial = results["roa-rnn"]["trivial"]
-    rows.append(("(guessing)", "", f"{100 / 8:.1f} %", f"{trivial['cross_entropy']:.4f}", "", ""))
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+        size, seconds = f"{result['parameters']:,}", f"{result['seconds']:.0f} s"
+        spectrum = f"{_power(sigma[-1])} to {_power(sigma[0])}"
+        rows.append((name, size, *_scores(result["final"]["eval"]), spectrum, seconds))
+    rows.append(("(guessing)", "", *_scores(results["roa-rnn"]["trivial"]), "", ""))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
         "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip()
         for row in rows
     )
+
+
+def _scores(values: dict[str, float]) -> tuple[str, str]:
+    return f"{100 * values['recall_accuracy']:.1f} %", f"{values['cross_entropy']:.4f}"
 
 
 def _power(log_value: float | None) -> str:
@@ -111,11 +111,10 @@ def _power(log_value: float | None) -> str:
 
 def draw(found: dict[str, list[dict[str, Any]]], facts: dict[str, Any], path: Path) -> Path:
     """Learning curves and gradient norm along time of the three, as one PNG."""
-    probes = {name: _probe(lines) for name, lines in found.items()}
+    flows = {name: flow_of(_probe(lines)) for name, lines in found.items()}
     figure = overview(
         {name: [curve_of(lines, "recall_accuracy")] for name, lines in found.items()},
-        {name: probe["gradient_by_step"] for name, probe in probes.items()},
-        {name: probe["gradient_at"] for name, probe in probes.items()},
+        {name: flow for name, flow in flows.items() if flow is not None},
         ylabel="recall accuracy",
         better="higher",
         trivial=facts["trivial"]["recall_accuracy"],

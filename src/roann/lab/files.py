@@ -23,7 +23,7 @@ class RunFileError(LabError):
 
 
 def check_own(files: Iterable[Path], folders: Iterable[Path]) -> None:
-    """See that what a run writes to is its own: absent, or a plain file or folder, and no link.
+    """Check that the files a run writes to are absent, or plain files or folders and not links.
 
     Writing through a link would change a file somewhere else.
     """
@@ -69,7 +69,7 @@ def parse_object(data: bytes) -> dict[str, Any]:
 
 
 def _no_constant(word: str) -> None:
-    raise ValueError(f"{word} is no number")
+    raise ValueError(f"{word} is not a number")
 
 
 def read_object(path: Path) -> dict[str, Any]:

@@ -10,8 +10,9 @@ A class of settings derives from `Settings` and annotates each field with its li
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import cache, partial
 from types import NoneType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
@@ -44,13 +45,15 @@ Layers = Annotated[int, Range(1, 1000)]
 NonNegative = Annotated[float, Range(0, 1e6)]
 Fraction = Annotated[float, Range(0, 1)]
 
+_hints: Callable[[type], dict[str, Any]] = cache(partial(get_type_hints, include_extras=True))
+
 
 @dataclass(frozen=True)
 class Settings:
     """Base of settings: every field is checked against the limits in its annotation."""
 
     def __post_init__(self) -> None:
-        for name, hint in get_type_hints(type(self), include_extras=True).items():
+        for name, hint in _hints(type(self)).items():
             _check(name, hint, getattr(self, name))
 
 

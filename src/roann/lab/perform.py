@@ -16,6 +16,8 @@ from roann.lab.models import MODELS
 from roann.lab.models.base import count_parameters
 from roann.lab.progress import counted, printable, watcher
 from roann.lab.records import is_number, plain
+from roann.lab.run_context import BEST, CHECKPOINTS
+from roann.lab.stop import Stop
 from roann.lab.train import unit_steps
 
 
@@ -63,7 +65,7 @@ def _plan(experiment: Experiment, folder: Path) -> dict[str, Any]:
 
 
 def _execute(verb: verbs.Result, folder: Path, step: int | None) -> int:
-    stop = run.Stop()
+    stop = Stop()
     with stop.listening():
         result = run.execute(folder, stop, watcher(verb.quiet), step)
     _say(verb, {"directory": str(folder)} | result, _summary(folder, result))
@@ -102,7 +104,7 @@ def _sweep(verb: verbs.Sweep) -> int:
     if verb.dry_run:
         _say(verb, {"directories": [str(folder) for folder in cells]}, "\n".join(map(str, cells)))
         return OK
-    stop = run.Stop()
+    stop = Stop()
     with stop.listening():
         table = sweep.run_all(cells, verb.jobs, stop, verb.quiet)
     lines = [f"{status:>11}  {folder}{_best(folder)}" for folder, status in table.items()]
@@ -121,7 +123,7 @@ def _probe(verb: verbs.Probe) -> int:
     experiment = parse(read_tables(verb.directory / run.CONFIG))
     run.set_up(experiment.train.threads, experiment.train.seed)
     task, model = run.build(experiment)
-    places = verb.directory / (run.BEST if verb.best else run.CHECKPOINTS)
+    places = verb.directory / (BEST if verb.best else CHECKPOINTS)
     if verb.checkpoint is not None:
         found = checkpoint.named(places, verb.checkpoint)
     elif (newest := checkpoint.newest(places, touch=False)) is not None:
@@ -140,14 +142,15 @@ def _probe(verb: verbs.Probe) -> int:
 
 
 def _check_figure(file: Path) -> None:
-    from roann.lab.figures import SUFFIXES, SUFFIXES_TEXT
+    from roann.lab.figures.style import SUFFIXES, SUFFIXES_TEXT
 
     if file.suffix not in SUFFIXES:
         raise ConfigError(f"--figure must end in {SUFFIXES_TEXT}, got {file.name!r}.")
 
 
 def _draw_probe(experiment: Experiment, found: dict[str, Any], file: Path) -> None:
-    from roann.lab.figures import probed, save
+    from roann.lab.figures.overview import probed
+    from roann.lab.figures.style import save
 
     if not {"sigma", "sigma_max", "gradient_by_step"} & found.keys():
         raise checkpoint.CheckpointError(

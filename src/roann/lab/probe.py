@@ -10,13 +10,14 @@ import copy
 import logging
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from roann import RoaFNN, RoaRNN
-from roann.diagnostics import roa_bounds, spectral_norm
+from roann.diagnostics.bounds import bounds_of, spectral_norm
 from roann.diagnostics.extremes import (
     extreme_log_singular_values,
     smallest_log_singular_value,
@@ -24,7 +25,6 @@ from roann.diagnostics.extremes import (
 from roann.diagnostics.gradients import gradient_along_time
 from roann.diagnostics.jacobian import Trajectory, trajectory
 from roann.diagnostics.spectrum import eigenvalues, log_singular_values
-from roann.diagnostics.systems import roa
 from roann.lab.models.base import Model, SequenceModel
 from roann.lab.tasks.base import Task
 from roann.lab.tasks.double_moon import WINDOW
@@ -38,7 +38,7 @@ COLUMNS, ROWS = 61, 43  # of a decision surface
 _log = logging.getLogger(__name__)
 
 Chain = nn.Module | list[Callable[[Tensor], Tensor]]
-"""A layer of ours, a system that steps, or the layers of another deep network."""
+"""A roa layer, a system with a `step`, or the layers of another deep network."""
 
 
 def probe(task: Task, model: Model, seed: int) -> dict[str, Any]:
@@ -68,9 +68,14 @@ def probe(task: Task, model: Model, seed: int) -> dict[str, Any]:
         targets = targets.to(like)
     chain = _chain(twin)
     found: dict[str, Any] = {}
-    for measure in (_norms, _spectrum, _gradients, _surface):
+    for measure in (
+        partial(_norms, twin, chain, inputs),
+        partial(_spectrum, chain, inputs),
+        partial(_gradients, task, twin, chain, inputs, targets),
+        partial(_surface, task, twin, inputs),
+    ):
         try:
-            found |= measure(task, twin, chain, inputs, targets)
+            found |= measure()
         except (ValueError, RuntimeError) as error:
             _log.warning("a probe could not be measured: %s", error)
     return found
@@ -79,7 +84,7 @@ def probe(task: Task, model: Model, seed: int) -> dict[str, Any]:
 def _chain(model: Model) -> Chain:
     """What diagnostics can follow step by step, or layer by layer.
 
-    Our layers are preferred to what wraps them: their Jacobians have a closed form.
+    Roa layers are preferred to what wraps them: their Jacobians have a closed form.
     """
     ours = next((m for m in model.modules() if isinstance(m, RoaRNN | RoaFNN)), None)
     if ours is not None:
@@ -89,18 +94,11 @@ def _chain(model: Model) -> Chain:
     return model.chain()
 
 
-def _norms(
-    task: Task, model: Model, chain: Chain, inputs: Tensor, targets: Tensor
-) -> dict[str, Any]:
-    layer = roa(chain)
-    if layer is None:
+def _norms(model: Model, chain: Chain, inputs: Tensor) -> dict[str, Any]:
+    bounds = bounds_of(chain, len(inputs) if inputs.dim() == 3 else None)
+    if bounds is None:
         W = next((p for name, p in model.named_parameters() if "weight_hh" in name), None)
         return {} if W is None else {"norm_W": float(spectral_norm(W))}
-    sigma = torch.cat([spectral_norm(W).reshape(-1) for W in layer.weights])
-    if layer.widths is None:
-        bounds = roa_bounds(layer.alpha, sigma[0], len(inputs), layer.phi.r)
-    else:
-        bounds = roa_bounds(layer.alpha, sigma, r=layer.phi.r, widths=layer.widths)
     interval = bounds.finite
     bound = {
         "lower": interval.log_lower,
@@ -111,9 +109,7 @@ def _norms(
     return {"norm_W": bounds.sigma, "bound": bound}
 
 
-def _spectrum(
-    task: Task, model: Model, chain: Chain, inputs: Tensor, targets: Tensor
-) -> dict[str, Any]:
+def _spectrum(chain: Chain, inputs: Tensor) -> dict[str, Any]:
     path = trajectory(chain, inputs[:, 0] if inputs.dim() == 3 else inputs[0])
     sizes = {x.shape[-1] for x in path.states}
     n = max(sizes)
@@ -151,9 +147,7 @@ def _gradients(
     return {"gradient_at": at.tolist(), "gradient_by_step": _rounded(norms[at])}
 
 
-def _surface(
-    task: Task, model: Model, chain: Chain, inputs: Tensor, targets: Tensor
-) -> dict[str, Any]:
+def _surface(task: Task, model: Model, inputs: Tensor) -> dict[str, Any]:
     if task.readout != "none" or task.input_size != 2:
         return {}
     (left, right), (low, high) = WINDOW

@@ -102,7 +102,7 @@ def read(path: Path, strict: bool = True) -> list[dict[str, Any]]:
 
 
 def set_damaged_aside(path: Path, size: int) -> int:
-    """Move every line that is not a record to `DAMAGED` beside the file; returns how many.
+    """Move every line that is not a record to `DAMAGED` in the same folder; returns how many.
 
     In the file their place is blanked: the offsets that checkpoints hold stay right.
 

@@ -28,28 +28,9 @@ from roann.lab.models.base import count_parameters
 from roann.lab.probe import probe
 from roann.lab.progress import Progress, counted, log_to_file
 from roann.lab.run_context import BEST, BEST_COPY, CHECKPOINTS, RunContext, unfinished
-from roann.lab.stop import InterruptedRun, Stop, UnfinishedRun
+from roann.lab.stop import InterruptedRun, Stop
 from roann.lab.tasks import TASKS, Task
 from roann.lab.train import DivergedError, State, epoch, make_optimizer, train, unit_steps
-
-__all__ = [
-    "BEST",
-    "CHECKPOINTS",
-    "CONFIG",
-    "ENVIRONMENT",
-    "LOG",
-    "METRICS",
-    "RESULT",
-    "InterruptedRun",
-    "Stop",
-    "UnfinishedRun",
-    "build",
-    "execute",
-    "is_of",
-    "prepare",
-    "result_of",
-    "set_up",
-]
 
 CONFIG, METRICS, ENVIRONMENT, RESULT, LOG = (
     "config.toml", "metrics.jsonl", "env.json", "result.json", "run.log",
@@ -74,7 +55,7 @@ def build(experiment: Experiment) -> tuple[Task, Model]:
 
 
 def prepare(folder: Path, experiment: Experiment) -> None:
-    """Make a run directory, or see that it is the one of this experiment."""
+    """Create a run directory, or check that it belongs to this experiment."""
     if (folder / CONFIG).exists():
         if not is_of(folder, experiment):
             raise ConfigError(f"{folder} holds a run of another config; choose another directory.")
@@ -252,7 +233,7 @@ def _restore(
     chosen: checkpoint.Checkpoint | None,
     last: int,
 ) -> tuple[State, int]:
-    """Put the chosen or newest checkpoint back; returns its state and its place in the records."""
+    """Load the chosen or newest checkpoint; returns its state and its offset in the records."""
     places = folder / CHECKPOINTS
     for place in _FOLDERS:
         checkpoint.clean(folder / place)
@@ -290,12 +271,12 @@ def _state_of(found: checkpoint.Checkpoint) -> tuple[State, int, str]:
     if state.step != found.step:
         raise ValueError(f"it is named {found.path.name}, but holds step {state.step}")
     if not isinstance(offset, int) or isinstance(offset, bool) or offset < 0:
-        raise ValueError(f"its records are no number of bytes: {offset!r}")
+        raise ValueError(f"its records are not a number of bytes: {offset!r}")
     return state, offset, str(digest)
 
 
 def _with_best(folder: Path, state: State) -> State:
-    """See that the checkpoint of the best evaluation is there, if there was one."""
+    """Check that the checkpoint of the best evaluation exists, if there was one."""
     if state.best is not None and not checkpoint.mend(folder / BEST, folder / BEST_COPY):
         _log.warning(
             "%s: the checkpoint of the best evaluation is lost; the next evaluation is kept in its "
@@ -306,7 +287,7 @@ def _with_best(folder: Path, state: State) -> State:
 
 
 def set_up(threads: int, seed: int) -> dict[str, Any]:
-    """Make torch repeatable and quick in this process; returns what a reader of results asks.
+    """Make torch reproducible and fast in this process; returns the environment of the run.
 
     Vanishing gradients become denormal numbers, which slow a CPU tenfold: they are flushed to zero.
     """
@@ -339,7 +320,7 @@ def _cpu() -> str:
 
 
 def _note_environment(folder: Path, environment: dict[str, Any]) -> dict[str, Any]:
-    """Write where a run begins; of one that goes on, what is not as it was there."""
+    """Write the environment of a new run; for a resumed one, return what has changed since."""
     path = folder / ENVIRONMENT
     try:
         first = files.read_object(path)
@@ -359,7 +340,7 @@ def _note_environment(folder: Path, environment: dict[str, Any]) -> dict[str, An
 
 
 def _facts(experiment: Experiment, task: Task, model: Model) -> dict[str, Any]:
-    """What a reader without torch must know of a run to draw it."""
+    """What a report needs to know about a run."""
     return {
         "task": experiment.task_name,
         "model": experiment.model_name,
@@ -373,7 +354,7 @@ def _facts(experiment: Experiment, task: Task, model: Model) -> dict[str, Any]:
 
 
 def _file_digest(folder: Path) -> str:
-    """Of the config as it was written: fields a later version adds do not change it."""
+    """Hash of the config file as written: fields that a later version adds do not change it."""
     return hashlib.sha256((folder / CONFIG).read_bytes()).hexdigest()
 
 

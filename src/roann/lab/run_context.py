@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from roann.lab import checkpoint, records
+from roann.lab import checkpoint
 from roann.lab.config import Train
 from roann.lab.models import Model
 from roann.lab.progress import Progress
+from roann.lab.records import Records
 from roann.lab.stop import Stop, UnfinishedRun
 from roann.lab.train import DivergedError, State
 
@@ -23,42 +24,36 @@ BEST_COPY = "best/copy"  # a second one: the weights of a past step cannot be ha
 _log = logging.getLogger(__name__)
 
 
+@dataclass
 class RunContext:
     """Implements `roann.lab.train.Context` for a run directory.
 
-    Args:
+    Attributes:
         folder: the run directory.
         plan: how to train.
         digest: of the config; kept in every checkpoint.
         model: what is trained.
         optimizer: its optimiser.
-        lines: where records go.
-        stop: says when the run must stop.
+        records: where records go.
+        stop: tells when the run must stop.
         progress: shows how far it is.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        plan: Train,
-        digest: str,
-        model: Model,
-        optimizer: torch.optim.Optimizer,
-        lines: records.Records,
-        stop: Stop,
-        progress: Progress,
-    ) -> None:
-        self.folder = folder
-        self.plan = plan
-        self.digest = digest
-        self.model = model
-        self.optimizer = optimizer
-        self.records = lines
-        self.progress = progress
-        self.poll = stop.poll
-        self._tried = time.monotonic()
-        # The best checkpoint that is not on disk yet: a full disk must not lose it.
-        self._best: tuple[int, dict[str, Tensor], dict[str, Any]] | None = None
+    folder: Path
+    plan: Train
+    digest: str
+    model: Model
+    optimizer: torch.optim.Optimizer
+    records: Records
+    stop: Stop
+    progress: Progress
+    _tried: float = field(default_factory=time.monotonic, init=False)
+    # The best checkpoint that is not on disk yet: a full disk must not lose it.
+    _best: tuple[int, dict[str, Tensor], dict[str, Any]] | None = field(default=None, init=False)
+
+    def poll(self) -> None:
+        """Within an evaluation: raise if the run must stop."""
+        self.stop.poll()
 
     def pause(self, state: State) -> None:
         """Between two updates: commit a checkpoint if one is due; raise if the run must stop."""

@@ -1,4 +1,4 @@
-"""How a run is stopped before its end: by a signal, or by a disk that does not take it."""
+"""How a run stops before its end: by a signal, or because its end could not be written."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Stop:
     """Notes SIGINT and SIGTERM; the handlers set a flag only, the loop looks at it.
 
     Args:
-        orphaned: stop also when this says that whoever wanted the run has died; asked now and then.
+        orphaned: returns whether the process that started the run has died; polled now and then.
     """
 
     def __init__(self, orphaned: Callable[[], bool] | None = None) -> None:

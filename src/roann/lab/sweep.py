@@ -1,7 +1,7 @@
 """A grid of runs, each in a directory named by its config, in a few local processes.
 
-The grid is the list of directories, so it needs no memory of its own: whatever is stopped, and
-however, the same command looks at the directories and does what is left. One process per run, so
+The directories are the only state of a sweep: after any interruption the same command looks at them
+and does what is left. One process per run, so
 that a crash costs one run; the lock of a directory keeps two sweeps from running the same one.
 """
 
@@ -26,16 +26,8 @@ from roann.lab.checkpoint import BusyError
 from roann.lab.config import ConfigError, Experiment, parse, read_toml
 from roann.lab.files import RunFileError, parse_object
 from roann.lab.progress import counted, log_to_file, printable
-from roann.lab.run import (
-    LOG,
-    METRICS,
-    InterruptedRun,
-    Stop,
-    UnfinishedRun,
-    execute,
-    prepare,
-    result_of,
-)
+from roann.lab.run import LOG, METRICS, execute, prepare, result_of
+from roann.lab.stop import InterruptedRun, Stop, UnfinishedRun
 
 ENDED = ("finished", "diverged")
 MAX_CELLS, MAX_JOBS = 10_000, 256

@@ -1,12 +1,11 @@
-"""The training loop. It knows no task or model by name."""
+"""The training loop, for any task and model."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -15,6 +14,7 @@ from torch import Tensor, nn
 from roann.lab.black_box import BlackBox
 from roann.lab.config import ConfigError, Train
 from roann.lab.models.base import Model
+from roann.lab.optimizers import OPTIMIZERS
 from roann.lab.records import Records, is_number
 from roann.lab.tasks.base import Task, mean_scores
 
@@ -25,7 +25,7 @@ class DivergedError(Exception):
 
 @dataclass
 class State:
-    """What a checkpoint holds besides tensors.
+    """What a checkpoint holds in addition to tensors.
 
     Attributes:
         step: updates applied.
@@ -197,15 +197,9 @@ def make_optimizer(model: Model, plan: Train) -> torch.optim.Optimizer:
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
             groups.setdefault(scales.get(name, 1.0), []).append(parameter)
-    params: Iterable[dict[str, Any]] = [{"params": p, "scale": s} for s, p in groups.items()]
-    makers: dict[str, Callable[..., torch.optim.Optimizer]] = {
-        "adam": torch.optim.Adam,
-        "sgd": torch.optim.SGD,
-        "nag": partial(torch.optim.SGD, momentum=plan.momentum, nesterov=True),
-        "rmsprop": partial(torch.optim.RMSprop, alpha=0.99 if plan.alpha is None else plan.alpha),
-        "adagrad": torch.optim.Adagrad,
-    }
-    return makers[plan.optimizer](params, lr=plan.lr, weight_decay=plan.weight_decay or 0.0)
+    params = [{"params": p, "scale": s} for s, p in groups.items()]
+    row, decay = OPTIMIZERS[plan.optimizer], plan.weight_decay or 0.0
+    return row.make(params, lr=plan.lr, weight_decay=decay, **row.options(plan))
 
 
 def learning_rate(plan: Train, unit: int, step: int) -> float:

@@ -8,24 +8,22 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from roann.lab.figures.style import (
     INK,
     MUTED,
     PAPER,
     Look,
-    drawn,
+    alone,
     legend,
     log_axis,
     looks,
-    one_axes,
     percent_axis,
+    whole_steps,
 )
 from roann.lab.figures.text import label_text, number_text
+from roann.lab.records import is_number
 
-Record = Mapping[str, Any]
 Better = Literal["lower", "higher"]
 FAR = 100.0
 """Times the trivial score: what is worse than that leaves a logarithmic axis at the top."""
@@ -48,7 +46,7 @@ class Curve(NamedTuple):
 
 
 def curve_of(
-    records: Sequence[Record],
+    records: Sequence[Mapping[str, Any]],
     score: str,
     *,
     kind: str = "eval",
@@ -62,27 +60,21 @@ def curve_of(
     Args:
         records: the lines of ``metrics.jsonl``.
         score: name of the value.
-        kind: "train" or "eval".
+        kind: kind of record, such as "train" or "eval".
         set: which evaluation set; None takes any.
         x: "step", "epoch" or "seconds".
         seed: of the run.
-        diverged: whether the run ended so.
+        diverged: whether the run diverged.
     """
     points: dict[float, float] = {}
     for record in records:
         if record.get("kind") != kind or (set is not None and record.get("set") != set):
             continue
         at, value = record.get(x), record.get(score)
-        if _finite(at) and _finite(value):
-            # A resumed run may repeat a record: the later one stands.
-            points[float(at)] = float(value)  # type: ignore[arg-type]
+        if is_number(at) and is_number(value):
+            points[float(at)] = float(value)  # a resumed run may repeat a record: the last counts
     order = sorted(points)
     return Curve(seed, order, [points[at] for at in order], diverged)
-
-
-def _finite(value: object) -> bool:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return number and math.isfinite(value)  # type: ignore[arg-type]
 
 
 def thinned(curve: Curve, most: int = 400) -> Curve:
@@ -101,7 +93,7 @@ def thinned(curve: Curve, most: int = 400) -> Curve:
 def median_curve(curves: Sequence[Curve], better: Better) -> tuple[list[float], list[float]]:
     """The median over seeds, at each x where every seed has a score or has diverged.
 
-    A diverged run counts as worst of all from then on: a median of survivors would flatter.
+    From then on a diverged run counts as the worst: a median of survivors would flatter.
     """
     worst = math.inf if better == "lower" else -math.inf
     tables = [dict(zip(curve.x, curve.y, strict=True)) for curve in curves]
@@ -119,73 +111,59 @@ def median_curve(curves: Sequence[Curve], better: Better) -> tuple[list[float], 
     return xs, ys
 
 
-def best_point(curves: Sequence[Curve], better: Better) -> tuple[int, float, float] | None:
-    """(seed, x, y) of the best score of any seed, the earliest of equals; None without points."""
+def best_point(curves: Sequence[Curve], better: Better) -> tuple[float, float] | None:
+    """(x, y) of the best score of any seed, the earliest of equals; None without points."""
     sign = 1.0 if better == "lower" else -1.0
-    points = [
-        (sign * y, x, curve.seed) for curve in curves for x, y in zip(curve.x, curve.y, strict=True)
-    ]
+    points = [(sign * y, x) for curve in curves for x, y in zip(curve.x, curve.y, strict=True)]
     if not points:
         return None
-    value, x, seed = min(points)
-    return seed, x, sign * value
-
-
-@drawn
-def learning_curves(
-    arms: Mapping[str, Sequence[Curve]],
-    *,
-    ylabel: str,
-    xlabel: str = "training step",
-    better: Better = "lower",
-    trivial: float | None = None,
-    log: bool = False,
-    percent: bool = False,
-    best: bool = True,
-    title: str | None = None,
-) -> Figure:
-    """Scores over training, one colour per arm.
-
-    Args:
-        arms: label → the curves of its seeds.
-        ylabel: name of the score.
-        xlabel: name of the x axis.
-        better: which way the score should go; decides the median and the star.
-        trivial: the score of a model that learned nothing, drawn as a dashed line.
-        log: a logarithmic score axis; scores at or below zero are left out there.
-        percent: scores are fractions shown in percent.
-        best: put a star at the best point of each arm.
-        title: above the axes.
-    """
-    figure, axes = one_axes()
-    draw_curves(axes, arms, better=better, log=log, best=best)
-    axes.set_xlabel(xlabel)
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True, steps=[1, 2, 5, 10]))
-    axes.set_ylabel(label_text(ylabel))
-    if title:
-        axes.set_title(label_text(title))
-    score_axis(axes, trivial, log=log, percent=percent)
-    legend(axes)
-    return figure
+    value, x = min(points)
+    return x, sign * value
 
 
 def draw_curves(
     axes: Axes,
     arms: Mapping[str, Sequence[Curve]],
     *,
-    better: Better,
+    ylabel: str,
+    xlabel: str = "training step",
+    better: Better = "lower",
+    trivial: float | None = None,
+    trivial_name: str = "trivial",
     log: bool = False,
+    percent: bool = False,
     best: bool = True,
-    styles: Mapping[str, Look] | None = None,
 ) -> None:
-    """Draw arms into axes: seeds thin, median thick, a star at the best, × where a run diverged."""
-    styles = styles or looks(arms)
-    for label, curves in arms.items():
-        shown = [_positive(curve) for curve in curves] if log else list(curves)
-        _draw_arm(axes, label, shown, styles[label], better)
-        point = best_point(shown, better) if best else None
-        if point is not None:
-            _draw_star(axes, point[1], point[2], styles[label])
+    """Draw scores over training: one colour per arm, × where a run diverged.
+
+    Args:
+        axes: where to draw.
+        arms: label → the curves of its seeds.
+        ylabel: name of the score.
+        xlabel: name of the x axis.
+        better: which way the score should go; decides the median and the star.
+        trivial: the score of a model that learned nothing, drawn as a dashed line.
+        trivial_name: name of that line.
+        log: a logarithmic score axis; scores at or below zero are left out there.
+        percent: scores are fractions shown in percent.
+        best: put a star at the best point of each arm.
+    """
+    for label, look in looks(arms).items():
+        shown = [_positive(curve) for curve in arms[label]] if log else arms[label]
+        _draw_arm(axes, label, shown, look, better)
+        if best and (point := best_point(shown, better)) is not None:
+            axes.plot(
+                *point, marker="*", markersize=11, color=look.color, markeredgecolor=INK,
+                markeredgewidth=0.6, linestyle="none", zorder=5,
+            )  # fmt: skip
+    axes.set_xlabel(xlabel)
+    whole_steps(axes)
+    axes.set_ylabel(label_text(ylabel))
+    score_axis(axes, trivial, trivial_name, log=log, percent=percent)
+    legend(axes)
+
+
+learning_curves = alone(draw_curves)
 
 
 def _positive(curve: Curve) -> Curve:
@@ -202,26 +180,17 @@ def _draw_arm(axes: Axes, label: str, curves: Sequence[Curve], look: Look, bette
                 markeredgewidth=1.8, linestyle="none",
             )  # fmt: skip
     xs, ys = median_curve(curves, better)
-    count = len(curves)
-    text = f"{label_text(label)} ({count} seeds)" if count > 1 else label_text(label)
-    axes.plot(
-        xs, ys, color=look.color, linestyle=look.dash, marker=look.marker,
-        markersize=3.8, markevery=max(1, len(xs) // 8), label=text,
-    )  # fmt: skip
+    text = label_text(label) + (f" ({len(curves)} seeds)" if len(curves) > 1 else "")
+    axes.plot(xs, ys, label=text, **look.line(len(xs)))
 
 
-def _draw_star(axes: Axes, x: float, y: float, look: Look) -> None:
-    axes.plot(
-        x, y, marker="*", markersize=11, color=look.color, markeredgecolor=INK,
-        markeredgewidth=0.6, linestyle="none", zorder=5,
-    )  # fmt: skip
-
-
-def score_axis(axes: Axes, trivial: float | None, *, log: bool, percent: bool) -> None:
+def score_axis(
+    axes: Axes, trivial: float | None, name: str = "trivial", *, log: bool, percent: bool
+) -> None:
     """Scale and label the axis of a score, once all is drawn, with a line at the trivial score.
 
-    A run that blows up can end at 1e30; on a logarithmic axis it goes out at the top, with a word
-    of how far, so that the others can be told apart.
+    A run that blows up can end at 1e30. On a logarithmic axis it leaves at the top, with a note of
+    how far, so that the others can be distinguished.
     """
     if percent:
         percent_axis(axes)
@@ -235,17 +204,12 @@ def score_axis(axes: Axes, trivial: float | None, *, log: bool, percent: bool) -
                 xytext=(0, -3), textcoords="offset points", ha="center", va="top", fontsize=7.8,
                 color=INK,
             )  # fmt: skip
-    _draw_trivial(axes, trivial, percent=percent)
-
-
-def _draw_trivial(axes: Axes, value: float | None, *, percent: bool) -> None:
-    """A dashed line at the score of a model that learned nothing, named at its right end."""
-    if value is None:
+    if trivial is None:
         return
-    axes.axhline(value, color=MUTED, linestyle="--", linewidth=1.1, zorder=1)
-    number = f"{100 * value:.4g} %" if percent else number_text(value)
+    axes.axhline(trivial, color=MUTED, linestyle="--", linewidth=1.1, zorder=1)
+    number = f"{100 * trivial:.4g} %" if percent else number_text(trivial)
     axes.annotate(
-        f"trivial {number}", (1.0, value), xycoords=("axes fraction", "data"), xytext=(-2, 2),
+        f"{name} {number}", (1.0, trivial), xycoords=("axes fraction", "data"), xytext=(-2, 2),
         textcoords="offset points", ha="right", va="bottom", fontsize=7.8, color=INK,
         bbox={"facecolor": PAPER, "edgecolor": "none", "alpha": 0.7, "pad": 0.8},
     )  # fmt: skip

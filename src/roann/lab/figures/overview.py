@@ -1,62 +1,39 @@
-"""Two pictures side by side: learning and gradient flow, spectrum and gradient flow."""
+"""Two panels in one figure: learning and gradient flow, spectrum and gradient flow."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
-from roann.lab.figures.curves import Better, Curve, draw_curves, score_axis
-from roann.lab.figures.spectra import cloud_of, draw_gradients, draw_singular_values
-from roann.lab.figures.style import drawn, legend, panels
-from roann.lab.figures.text import label_text
+from roann.lab.figures.curves import Curve, draw_curves
+from roann.lab.figures.spectra import cloud_of, draw_gradients, draw_singular_values, flow_of
+from roann.lab.figures.style import drawn, panels
 
 
 @drawn
 def overview(
-    arms: Mapping[str, Sequence[Curve]],
-    gradients: Mapping[str, Sequence[float]],
-    times: Mapping[str, Sequence[float]],
-    *,
-    ylabel: str,
-    better: Better,
-    trivial: float | None,
-    percent: bool,
+    arms: Mapping[str, Sequence[Curve]], flows: Mapping[str, Curve], *, ylabel: str, **score: Any
 ) -> Figure:
     """Scores over training on the left, gradient norms along time on the right.
 
     Args:
         arms: label → the curves of its seeds.
-        gradients: label → norms of the loss's gradient with respect to the state.
-        times: label → the time steps of those norms.
+        flows: label → its gradient norms, see `flow_of`.
         ylabel: name of the score.
-        better: which way the score should go.
-        trivial: the score of a model that learned nothing.
-        percent: scores are fractions shown in percent.
+        score: how the scores are drawn, see `draw_curves`.
     """
-    score = label_text(ylabel)
-    titles = (
-        f"{score[:1].upper()}{score[1:]} during training",
-        "Gradient along time, before training",
-    )
+    titles = (f"{ylabel.capitalize()} during training", "Gradient along time, before training")
     figure, (left, right) = panels(titles, width=4.6, height=3.4)
-    draw_curves(left, arms, better=better)
-    left.set_xlabel("training step")
-    left.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True, steps=[1, 2, 5, 10]))
-    left.set_ylabel(score)
-    score_axis(left, trivial, log=False, percent=percent)
-    legend(left)
-    draw_gradients(right, gradients, times=times)
-    legend(right)
+    draw_curves(left, arms, ylabel=ylabel, **score)
+    draw_gradients(right, flows)
     return figure
 
 
 @drawn
 def probed(label: str, record: Mapping[str, Any], *, deep: bool = False) -> Figure:
-    """What one probe saw: singular values on the left, gradient norms on the right.
+    """What one probe measured: singular values on the left, gradient norms on the right.
 
     Args:
         label: name of the model.
@@ -66,21 +43,15 @@ def probed(label: str, record: Mapping[str, Any], *, deep: bool = False) -> Figu
     Returns:
         the figure, of one panel if only one was measured.
     """
-    cloud = cloud_of(record, record["step"])
-    norms = [math.nan if n is None else float(n) for n in record.get("gradient_by_step", ())]
-    if cloud is None and not norms:
+    cloud, flow = cloud_of(record, record["step"]), flow_of(record)
+    if cloud is None and flow is None:
         raise ValueError("record must hold singular values or gradients, got neither.")
     maps = f" over {record['maps']} {'layers' if deep else 'steps'}" if "maps" in record else ""
     titles = [f"Singular values{maps}"] * (cloud is not None)
-    titles += [f"Gradient along {'depth' if deep else 'time'}"] * bool(norms)
+    titles += [f"Gradient along {'depth' if deep else 'time'}"] * (flow is not None)
     figure, grid = panels(titles, width=4.6, height=3.4)
     if cloud is not None:
         draw_singular_values(grid[0], {label: [cloud]}, xlabel="training step", xlog=False)
-        # Dashes reach from side to side: within the axes it would hide some.
-        legend(grid[0], loc="upper center", bbox_to_anchor=(0.5, -0.18), frameon=False)
-    if norms:
-        times = {label: record["gradient_at"]}
-        xlabel = "layer" if deep else "time step t"
-        draw_gradients(grid[-1], {label: norms}, times=times, xlabel=xlabel)
-        legend(grid[-1])
+    if flow is not None:
+        draw_gradients(grid[-1], {label: flow}, xlabel="layer" if deep else "time step t")
     return figure

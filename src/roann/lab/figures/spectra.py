@@ -11,12 +11,14 @@ from typing import Any, NamedTuple
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle
-from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
+from matplotlib.ticker import FuncFormatter, MultipleLocator
 
+from roann.lab.figures.curves import Curve
 from roann.lab.figures.style import (
     INK,
     MUTED,
     Look,
+    alone,
     drawn,
     legend,
     legend_below,
@@ -25,6 +27,7 @@ from roann.lab.figures.style import (
     one_axes,
     panels,
     tick,
+    whole_steps,
 )
 from roann.lab.figures.text import label_text
 
@@ -79,32 +82,8 @@ def cloud_of(record: Mapping[str, Any], x: float) -> Cloud | None:
 
 
 @drawn
-def singular_values(
-    arms: Mapping[str, Sequence[Cloud]],
-    *,
-    xlabel: str = "number of maps L",
-    xlog: bool = True,
-    title: str | None = None,
-) -> Figure:
-    """Clouds of ln σ, one dash per singular value, with the interval of the theorem behind them.
-
-    The interval is filled, or only outlined where it is vacuous. Around
-    ln σ = 0, where gradients neither vanish nor explode, the axis is linear; if any value is far
-    away it is logarithmic beyond ±1. Where only the extremes were measured they are markers.
-    Unless the other axis is logarithmic, every place on it has the same room: a training is probed
-    often at first and rarely later.
-    """
-    figure, axes = one_axes()
-    draw_singular_values(axes, arms, xlabel=xlabel, xlog=xlog)
-    if title:
-        axes.set_title(label_text(title))
-    legend_below(axes)  # clouds and intervals fill the axes
-    return figure
-
-
-@drawn
 def spectra_side_by_side(arms: Mapping[str, Sequence[Cloud]]) -> Figure:
-    """The first and the last cloud of each of many arms, in a room of its own, named below it."""
+    """The first and the last cloud of each of many arms, each arm in a column of its own."""
     sides: dict[str, list[Cloud]] = {"first probe": [], "last probe": []}
     for place, clouds in enumerate(arms.values()):
         ordered = sorted(clouds, key=lambda cloud: cloud.x)
@@ -116,49 +95,64 @@ def spectra_side_by_side(arms: Mapping[str, Sequence[Cloud]]) -> Figure:
     )
     names = [textwrap.fill(label_text(label), _NAME) for label in arms]
     axes.set_xticks(range(len(arms)), names, rotation=90)
-    legend_below(axes)
     return figure
 
 
 def draw_singular_values(
-    axes: Axes, arms: Mapping[str, Sequence[Cloud]], *, xlabel: str, xlog: bool, one: bool = True
+    axes: Axes,
+    arms: Mapping[str, Sequence[Cloud]],
+    *,
+    xlabel: str = "number of maps L",
+    xlog: bool = True,
+    one: bool = True,
 ) -> None:
-    """Draw the clouds of `singular_values` into axes; those of an arm are of `one` network."""
+    """Draw clouds of ln σ, one dash per singular value, with the theorem's interval behind them.
+
+    The interval is filled, or only outlined where it is vacuous. The axis is linear around
+    ln σ = 0, where gradients neither vanish nor explode; if any value is far away it is
+    logarithmic beyond ±1. Where only the extremes were measured they are markers.
+
+    Args:
+        axes: where to draw.
+        arms: label → its clouds.
+        xlabel: name of the x axis.
+        xlog: a logarithmic x axis; else every place on it has the same room, because a training
+            is probed often at first and rarely later.
+        one: the clouds of an arm are of one network, so their intervals are joined.
+    """
     axes.axhline(0.0, color=INK, linewidth=0.9, zorder=1)
     styles = looks(arms)
     if not xlog:
         arms = _evenly(axes, arms)
-    pitch = None if xlog else min(0.4, 0.8 / max(1, len(arms)))
     for place, (label, clouds) in enumerate(arms.items()):
-        aside = place - (len(arms) - 1) / 2
+        span = partial(_span, aside=place - (len(arms) - 1) / 2, arms=None if xlog else len(arms))
         ordered = sorted(clouds, key=lambda cloud: cloud.x)
-        # Of many arms an interval has its arm's colour, but not a line in the legend for each.
+        # With many arms an interval has its arm's colour, but not a line in the legend for each.
         owner = f"{label_text(label)}: " if len(arms) <= _FEW_ARMS else ""
-        span = partial(_span, pitch=pitch, aside=aside)
         for joined in [ordered] if one else [[cloud] for cloud in ordered]:
             _draw_interval(axes, owner, joined, styles[label], span)
         _draw_clouds(axes, label, ordered, styles[label], span)
     if xlog:
         log_axis(axes, "x")
-    if any(abs(s) > _WIDE for clouds in arms.values() for c in clouds for s in _heights(c)):
+    every = [cloud for clouds in arms.values() for cloud in clouds]
+    heights = [s for c in every for s in (*c.log_sigma, c.lower, c.upper) if s is not None]
+    if any(_WIDE < abs(s) < math.inf for s in heights):
         axes.set_yscale("symlog", linthresh=1.0)
         axes.yaxis.set_major_formatter(FuncFormatter(tick))
     axes.set_xlabel(xlabel)
     axes.set_ylabel("ln σ of the Jacobian")
+    legend_below(axes)  # clouds and intervals fill the axes
+
+
+singular_values = alone(draw_singular_values)
 
 
 def _finite(cloud: Cloud) -> list[float]:
     return [s for s in cloud.log_sigma if math.isfinite(s)]
 
 
-def _heights(cloud: Cloud) -> list[float]:
-    """Every height at which something is drawn."""
-    ends = [end for end in (cloud.lower, cloud.upper) if end is not None and math.isfinite(end)]
-    return _finite(cloud) + ends
-
-
 def _evenly(axes: Axes, arms: Mapping[str, Sequence[Cloud]]) -> dict[str, list[Cloud]]:
-    """The clouds at 0, 1, 2, … in order, on an axis that says where they were."""
+    """The clouds at 0, 1, 2, … in order, on an axis whose labels are their x."""
     every = sorted({cloud.x for clouds in arms.values() for cloud in clouds})
     places = {x: place for place, x in enumerate(every)}
     some = every[:: math.ceil(len(every) / _MOST_STEPS)] if every else []
@@ -170,15 +164,16 @@ def _evenly(axes: Axes, arms: Mapping[str, Sequence[Cloud]]) -> dict[str, list[C
     }
 
 
-def _span(x: float, pitch: float | None, aside: float) -> tuple[float, float, float]:
+def _span(x: float, aside: float, arms: int | None) -> tuple[float, float, float]:
     """Where the dashes of a cloud at `x` begin, have their middle and end.
 
-    Arms stand beside each other, `aside` places from the middle; `pitch` is the distance of two
-    of them on a linear axis, None on a logarithmic one.
+    Arms are drawn next to each other, `aside` places from the middle; `arms` is their number on a
+    linear axis, None on a logarithmic one.
     """
-    if pitch is None:
+    if arms is None:
         center = x * 1.14**aside
         return center / 1.06, center, center * 1.06
+    pitch = min(0.4, 0.8 / arms)
     center = x + pitch * aside
     return center - 0.44 * pitch, center, center + 0.44 * pitch
 
@@ -231,10 +226,10 @@ def _draw_clouds(axes: Axes, label: str, clouds: Sequence[Cloud], look: Look, sp
             marker=look.marker, markersize=4.5, zorder=3,
             label=f"{label_text(label)}, extremes only{_zeros_text(extremes)}",
         )  # fmt: skip
-    feet = [span(cloud.x)[1] for cloud in clouds if not _finite(cloud)]
-    if feet:  # what is 0 as a whole is on no logarithmic axis: an arrow at its foot points there
+    bottom = [span(cloud.x)[1] for cloud in clouds if not _finite(cloud)]
+    if bottom:  # all values are 0, which no logarithmic axis shows: an arrow at the bottom
         axes.plot(
-            feet, [0.03] * len(feet), transform=axes.get_xaxis_transform(), color=look.color,
+            bottom, [0.03] * len(bottom), transform=axes.get_xaxis_transform(), color=look.color,
             linestyle="none", marker="v", markersize=6, zorder=3,
         )  # fmt: skip
 
@@ -255,14 +250,12 @@ def eigenvalues(
     spectra: Mapping[str, Sequence[Sequence[float]]],
     *,
     radii: Mapping[str, float] | None = None,
-    title: str | None = None,
 ) -> Figure:
     """Eigenvalues in the complex plane, one panel per label, with the unit circle.
 
     Args:
         spectra: label → [real part, imaginary part] of each eigenvalue.
         radii: label → 1 − α, drawn dotted where given.
-        title: above all panels.
     """
     figure, grid = panels(spectra, width=2.7, height=2.9)
     figure.set_dpi(200)
@@ -290,66 +283,47 @@ def eigenvalues(
         axes.set_xlabel("Re λ")
     if grid:
         grid[0].set_ylabel("Im λ")
-    if title:
-        figure.suptitle(label_text(title), x=0.02, ha="left", weight="bold")
     return figure
 
 
-@drawn
-def gradient_along_time(
-    arms: Mapping[str, Sequence[float]],
-    *,
-    times: Mapping[str, Sequence[float]] | None = None,
-    xlabel: str = "time step t",
-    title: str | None = None,
-) -> Figure:
-    """The norm of the loss's gradient with respect to the state at each time step, log scale.
+def flow_of(record: Mapping[str, Any]) -> Curve | None:
+    """The gradient norms of a probe by time step or layer; None if it has none."""
+    norms = record.get("gradient_by_step")
+    if not norms:
+        return None
+    return Curve(0, record["gradient_at"], [math.nan if n is None else float(n) for n in norms])
+
+
+def draw_gradients(axes: Axes, flows: Mapping[str, Curve], *, xlabel: str = "time step t") -> None:
+    """Draw the norm of the loss's gradient with respect to the state at each step, log scale.
 
     A network that remembers has a flat line. Norms of exactly zero cannot be drawn on a log scale:
     they are counted in the legend.
 
     Args:
-        arms: label → norms, from the first step to the last.
-        times: label → the time steps of those norms; 1, 2, 3, … if not given.
+        axes: where to draw.
+        flows: label → its norms.
         xlabel: name of the steps; of a feed-forward network they are layers.
-        title: above the axes.
     """
-    figure, axes = one_axes()
-    draw_gradients(axes, arms, times=times, xlabel=xlabel)
-    if title:
-        axes.set_title(label_text(title))
-    legend(axes)
-    return figure
-
-
-def draw_gradients(
-    axes: Axes,
-    arms: Mapping[str, Sequence[float]],
-    *,
-    times: Mapping[str, Sequence[float]] | None = None,
-    xlabel: str = "time step t",
-) -> None:
-    """Draw the norms of `gradient_along_time` into axes."""
-    styles = looks(arms)
-    drawn_norms: list[float] = []
-    for label, norms in arms.items():
-        at = list(times[label]) if times and label in times else list(range(1, len(norms) + 1))
-        shown = [(t, n) for t, n in zip(at, norms, strict=True) if n > 0 and math.isfinite(n)]
-        drawn_norms += [n for _, n in shown]
-        zeros = sum(1 for n in norms if n == 0)
-        if zeros:  # the axis shows where they are, too
+    norms: list[float] = []
+    for label, look in looks(flows).items():
+        at, values = flows[label].x, flows[label].y
+        shown = [(t, n) for t, n in zip(at, values, strict=True) if n > 0 and math.isfinite(n)]
+        norms += [n for _, n in shown]
+        zeros = values.count(0)
+        if zeros:  # the axis covers their steps, too
             axes.update_datalim([(at[0], 1.0), (at[-1], 1.0)], updatey=False)
-        name = label_text(label) + (f" (0 at {zeros} of {len(norms)})" if zeros else "")
-        look = styles[label]
-        axes.plot(
-            [t for t, _ in shown], [n for _, n in shown], color=look.color, linestyle=look.dash,
-            marker=look.marker, markersize=3.8, markevery=max(1, len(shown) // 8), label=name,
-        )  # fmt: skip
-    if drawn_norms and max(drawn_norms) < _DECADE * min(drawn_norms):
+        name = label_text(label) + (f" (0 at {zeros} of {len(values)})" if zeros else "")
+        axes.plot([t for t, _ in shown], [n for _, n in shown], label=name, **look.line(len(shown)))
+    if norms and max(norms) < _DECADE * min(norms):
         # What hardly changes must look so, too: a decade at least.
-        middle = math.sqrt(min(drawn_norms) * max(drawn_norms))
+        middle = math.sqrt(min(norms) * max(norms))
         axes.set_ylim(middle / math.sqrt(_DECADE), middle * math.sqrt(_DECADE))
     log_axis(axes, "y")
     axes.set_xlabel(xlabel)
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True, steps=[1, 2, 5, 10]))
+    whole_steps(axes)
     axes.set_ylabel("‖∂loss / ∂x‖")
+    legend(axes)
+
+
+gradient_along_time = alone(draw_gradients)

@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
-from typing import Any, NamedTuple, ParamSpec
+from typing import Any, Concatenate, NamedTuple, ParamSpec
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
@@ -57,7 +57,7 @@ OKABE_ITO = {
 SUFFIXES = (".svg", ".png", ".pdf")
 """Of files that `save` can write."""
 SUFFIXES_TEXT = ".svg, .png or .pdf"
-# What matplotlib would write of itself and of the hour: without, equal data are equal bytes.
+# Metadata that is left out, so that equal data give equal bytes.
 _DATED = {".png": ("Software",), ".pdf": ("CreationDate", "Creator", "Producer")}
 
 
@@ -68,14 +68,24 @@ class Look(NamedTuple):
     dash: Any
     marker: str
 
+    def line(self, points: int) -> dict[str, Any]:
+        """Options of a line of so many points, with a marker at a few of them."""
+        return {
+            "color": self.color,
+            "linestyle": self.dash,
+            "marker": self.marker,
+            "markersize": 3.8,
+            "markevery": max(1, points // 8),
+        }
+
 
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 1.6)), (0, (1.2, 1.4)), (0, (6, 1.6, 1.2, 1.6)))
 _MARKERS = "os^DvPX"
-_MOST_PANELS = 5  # beside each other
+_MOST_PANELS = 5  # in a row
 _MOST_INSIDE = 6  # lines of a legend within the axes
-_HALF_LINE = 26  # characters of a label that leave room for another beside it
-_LINE = 0.2  # inches of a line of a legend
-_LETTERS = 10  # of a title on an inch, axis labels beside it allowed for
+_HALF_LINE = 26  # characters of a label that leave room for a second column
+_LINE = 0.2  # inches per line of a legend
+_LETTERS = 10  # of a title per inch, with room for the axis labels
 _CYCLE = ("vermillion", "blue", "green", "purple", "orange", "sky", "black")
 _RESERVED = {
     "roa-rnn": "vermillion",
@@ -141,7 +151,7 @@ def _house_style() -> Iterator[None]:
     with mpl.rc_context(), warnings.catch_warnings():
         mpl.rcdefaults()
         mpl.rcParams.update(_RC)
-        # The viewer's fonts draw the text of an SVG: what the layout font lacks is no loss.
+        # The viewer's fonts draw the text of an SVG, so the layout font may lack characters.
         warnings.filterwarnings("ignore", message=r"Glyph .* missing from font")
         yield
 
@@ -155,6 +165,19 @@ def drawn(draw: Callable[P, Figure]) -> Callable[P, Figure]:
             return draw(*args, **kwargs)
 
     return styled
+
+
+def alone(draw: Callable[Concatenate[Axes, P], None]) -> Callable[P, Figure]:
+    """A function that draws into axes as one that returns a figure with these axes alone."""
+
+    @wraps(draw)
+    def figure(*args: P.args, **kwargs: P.kwargs) -> Figure:
+        with _house_style():
+            made, axes = one_axes()
+            draw(axes, *args, **kwargs)
+            return made
+
+    return figure
 
 
 def one_axes(width: float = 4.8, height: float = 3.2) -> tuple[Figure, Axes]:
@@ -216,10 +239,7 @@ def _reserved(label: str) -> str | None:
 
 
 def legend(axes: Axes, **options: Any) -> None:
-    """A legend of everything labelled, with room to breathe and no empty box.
-
-    A long one would hide what is drawn, and stands below.
-    """
+    """A legend of everything labelled, if there is anything; a long one goes below the axes."""
     handles, labels = axes.get_legend_handles_labels()
     if len(handles) > _MOST_INSIDE:
         legend_below(axes)
@@ -261,6 +281,11 @@ def log_axis(axes: Axes, which: str) -> None:
         axis.set_minor_locator(NullLocator())
     elif low > 0 and high < 30 * low:
         axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+
+
+def whole_steps(axes: Axes) -> None:
+    """At most seven ticks, at whole numbers, on an axis of steps."""
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True, steps=[1, 2, 5, 10]))
 
 
 def percent_axis(axes: Axes) -> None:

@@ -21,7 +21,6 @@ _COLOR = re.compile(r"#[0-9a-f]{6}\b")
 _REFERENCE = re.compile(r"url\(#")
 _FONT = re.compile(r"font-family:[^;]*")
 _FONT_SHORT = re.compile(r"'DejaVu Sans'(?:,[^;]*)?")
-_COMMAND = re.compile(r"\s*([MLHVCSQTAZz])\s*")
 
 
 def inline_svg(figure: Figure, prefix: str, description: str) -> str:
@@ -47,7 +46,6 @@ def inline_svg(figure: Figure, prefix: str, description: str) -> str:
         for child in list(parent):
             if child.tag in {"style", "metadata"}:
                 parent.remove(child)
-        _share_style(parent)
     root.attrib.pop("version", None)
     # The page sets the width; the view box keeps the proportions.
     natural = root.attrib.pop("width"), root.attrib.pop("height")
@@ -57,23 +55,9 @@ def inline_svg(figure: Figure, prefix: str, description: str) -> str:
     return ET.tostring(root, encoding="unicode", short_empty_elements=True)
 
 
-def _share_style(group: ET.Element) -> None:
-    """Markers of one look take it from their group: hundreds of them need not repeat it."""
-    styles = {child.get("style") for child in group if child.tag == "use"}
-    alone = all(child.tag == "use" for child in group)
-    if group.tag == "g" and alone and len(styles) == 1 and "style" not in group.attrib:
-        group.set("style", styles.pop() or "")
-        for child in group:
-            child.attrib.pop("style", None)
-
-
 def _rewritten(name: str, value: str, prefix: str) -> str:
     if name == "id":
         return f"{prefix}-{value}"
-    if name == "d":
-        return _COMMAND.sub(r"\1", value).strip()
-    if name in {"x", "y"}:
-        return f"{float(value):.2f}".rstrip("0").rstrip(".")
     if name == "href" and value.startswith("#"):
         return f"#{prefix}-{value[1:]}"
     if name in {"style", "clip-path", "fill", "stroke"}:

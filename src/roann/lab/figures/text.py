@@ -1,4 +1,4 @@
-"""Names from disk made harmless before they are drawn."""
+"""Labels and numbers as text for figures."""
 
 from __future__ import annotations
 

@@ -1,15 +1,12 @@
 """`roann report`: run directories to one HTML file that opens offline."""
 
-from roann.lab.report.arm import Arm
 from roann.lab.report.exhibits import Exhibit
-from roann.lab.report.goal import Goal
-from roann.lab.report.outcome import LEARNED, LOST, Collapse, Outcome
 from roann.lab.report.page import duration, render, write_report
+from roann.lab.report.results import LOST, Arm, Collapse, Goal, Outcome
 from roann.lab.report.runs import ReportError, Run, load_run, load_runs
 from roann.lab.report.summary import Section, sections_of
 
 __all__ = [
-    "LEARNED",
     "LOST",
     "Arm",
     "Collapse",

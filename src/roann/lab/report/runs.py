@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -121,36 +122,35 @@ def load_runs(places: Iterable[Path]) -> list[Run]:
     return [load_run(folder) for folder in folders]
 
 
+@contextmanager
+def _reported(path: Path, words: str = "{}") -> Iterator[None]:
+    """Turn a ValueError into a `ReportError` that names the file."""
+    try:
+        yield
+    except ValueError as error:
+        raise ReportError(f"{path}: {words.format(error)}.") from None
+
+
 def _records(path: Path) -> list[dict[str, Any]]:
     if not path.is_file():
         return []
-    try:
+    with _reported(path, "a line is damaged: {}"):
         lines = records.read(path)
-    except ValueError as error:
-        raise ReportError(f"{path}: a line is damaged: {error}.") from None
     for number, line in enumerate(lines, 1):
-        try:
+        with _reported(path, f"line {number} is not a record with a kind and a step ({{}})"):
             check_record(line)
-        except ValueError as error:
-            raise ReportError(
-                f"{path}: line {number} is not a record with a kind and a step ({error})."
-            ) from None
     return lines
 
 
 def _json(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
-    try:
+    with _reported(path):
         return files.read_object(path)
-    except ValueError as error:
-        raise ReportError(f"{path}: {error}.") from None
 
 
 def _result(path: Path) -> dict[str, Any]:
     result = _json(path)
-    try:
+    with _reported(path, "not the result of a run ({})"):
         check_result(result)
-    except ValueError as error:
-        raise ReportError(f"{path}: not the result of a run ({error}).") from None
     return result

@@ -8,10 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import permutations
 from typing import Any
 
-from roann.lab.figures import Curve, curve_of
-from roann.lab.report.arm import Arm
-from roann.lab.report.goal import Goal
-from roann.lab.report.outcome import Outcome
+from roann.lab.report.results import Arm, Goal, Outcome
 from roann.lab.report.runs import Run
 from roann.lab.tasks import TASKS, TaskRow
 
@@ -26,7 +23,7 @@ _IDLE = {
 }  # fmt: skip
 _LETTERS = {"hidden_size": "N", "rho": "ρ", "lag": "L", "length": "T", "layers": "L"}
 _WORDS = {"filter", "optimizer", "nonlinearity"}
-_SIZES = {"hidden_size", "layers"}  # of two networks the reader wants to know the larger
+_SIZES = {"hidden_size", "layers"}  # always shown where they differ
 
 
 @dataclass(frozen=True)
@@ -44,9 +41,14 @@ class Section:
         return TASKS.get(str(self.task["name"]))
 
     @property
+    def outcomes(self) -> list[Outcome]:
+        """What all its runs scored."""
+        return [outcome for arm in self.arms for outcome in arm.outcomes]
+
+    @property
     def runs(self) -> list[Run]:
         """All its runs."""
-        return [run for arm in self.arms for run in arm.runs]
+        return [outcome.run for outcome in self.outcomes]
 
 
 def sections_of(runs: Iterable[Run]) -> list[Section]:
@@ -55,10 +57,10 @@ def sections_of(runs: Iterable[Run]) -> list[Section]:
     for run in runs:
         by_task.setdefault(_key(run.task, "task"), []).append(run)
     sections = [_section(group) for group in by_task.values()]
-    return _told_apart(sorted(sections, key=lambda section: _place(section.task)))
+    return _distinguished(sorted(sections, key=_order))
 
 
-def _told_apart(sections: list[Section]) -> list[Section]:
+def _distinguished(sections: list[Section]) -> list[Section]:
     """Sections of one title get the settings in which their tasks differ added to it."""
     titled = []
     for section in sections:
@@ -70,16 +72,6 @@ def _told_apart(sections: list[Section]) -> list[Section]:
         ]
         titled.append(replace(section, title=", ".join([section.title, *differing])))
     return titled
-
-
-def curves_of(arm: Arm, score: str, goal: Goal, x: str = "step") -> list[Curve]:
-    """The curves of an arm's seeds, from evaluations if there are any, else from training."""
-    curves = []
-    for run in arm.runs:
-        options: dict[str, Any] = {"x": x, "seed": run.seed, "diverged": run.status == "diverged"}
-        curve = curve_of(run.records, score, set=goal.set, **options)
-        curves.append(curve if curve.x else curve_of(run.records, score, kind="train", **options))
-    return curves
 
 
 def _key(table: Mapping[str, Any], name: str) -> tuple[tuple[str, str], ...]:
@@ -108,7 +100,7 @@ def _section(runs: list[Run]) -> Section:
 
 
 def _furthest(group: Iterable[Run]) -> list[Run]:
-    """One run for each seed, by seed: a trial before it, shorter, is not a seed of its own."""
+    """The longest run of each seed, by seed."""
     found: dict[int, Run] = {}
     for run in group:
         if run.seed not in found or run.steps >= found[run.seed].steps:
@@ -117,7 +109,7 @@ def _furthest(group: Iterable[Run]) -> list[Run]:
 
 
 def _labels(groups: Sequence[list[Run]]) -> list[str]:
-    """The model's name, and the settings in which it differs from its namesakes."""
+    """The model's name, and the settings in which it differs from others of that name."""
     flat = [
         {
             key: value
@@ -130,16 +122,16 @@ def _labels(groups: Sequence[list[Run]]) -> list[str]:
     labels = []
     for own in flat:
         namesakes = [other for other in flat if other.get("name") == own.get("name")]
-        words = [_setting(key, own[key]) for key in _telling(namesakes) if own.get(key)]
+        words = [_setting(key, own[key]) for key in _distinguishing(namesakes) if own.get(key)]
         labels.append(", ".join([str(own.get("name")), *words]))
     return labels
 
 
-def _telling(tables: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The keys that tell these tables apart: sizes, and as few more as do, from the first on.
+def _distinguishing(tables: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The keys that distinguish these tables: sizes, and as few others as possible.
 
-    One whose words are a part of another's reads as that without the rest, and must be so: a key
-    in which the two differ stays.
+    A label that is a part of another's reads as the same system without the rest, so a key in which
+    the two differ stays.
     """
     keys = [
         key
@@ -166,7 +158,7 @@ def _setting(key: str, value: object) -> str:
     if value is True:
         return key.replace("_", " ")
     if isinstance(value, str):
-        # A filter's or an optimiser's name says what it is; other words need their key.
+        # The name of a filter or an optimiser is clear by itself; other words need their key.
         return value if key in _WORDS else f"{key.replace('_', ' ')} {value}"
     shown = str(value)
     if isinstance(value, float):
@@ -185,9 +177,8 @@ def _title(task: Mapping[str, Any]) -> str:
     return f"{row.title}, {letter} = " + (f"{value:,}" if isinstance(value, int) else str(value))
 
 
-def _place(task: Mapping[str, Any]) -> tuple[int, float, str]:
-    name = str(task["name"])
-    row = TASKS.get(name)
-    size = 0 if row is None or row.size is None else task.get(row.size[0], 0)
-    order = list(TASKS).index(name) if row else len(TASKS)
-    return order, float(size) if isinstance(size, int | float) else 0.0, name
+def _order(section: Section) -> tuple[int, list[tuple[float, str]]]:
+    """The tasks of the table in its order, then the others; each by its title."""
+    names = list(TASKS)
+    place = names.index(section.task["name"]) if section.row else len(names)
+    return place, _natural(section.title.replace(",", ""))

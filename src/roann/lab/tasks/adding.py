@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 from torch.nn.functional import mse_loss
 
 from roann.lab import limits
-from roann.lab.streams import generator
-from roann.lab.tasks.base import Batch, Task
+from roann.lab.tasks.base import Batch, EndlessTask
 
 Rule = Callable[[int, int, torch.Generator], tuple[Tensor, Tensor]]
 
@@ -49,10 +47,11 @@ class AddingConfig:
     """Settings of the adding problem.
 
     Attributes:
-        length: T.
-        batch_size: sequences in a batch.
-        markers: how the two places are drawn; see `MARKER_RULES`.
-        eval_batches: fresh batches in an evaluation.
+        length: sequence length T.
+        batch_size: number of sequences in a batch.
+        markers: where the two marked numbers are: paper (one in each half), urnn (one in each of
+            two equal halves) or anywhere.
+        eval_batches: number of batches in an evaluation.
     """
 
     length: int = 200
@@ -67,7 +66,7 @@ class AddingConfig:
         limits.whole("eval_batches", self.eval_batches, 1, 10_000)
 
 
-class Adding(Task):
+class Adding(EndlessTask):
     """u = (a, b): a uniform in [0, 1], b zero but for two ones; predict the sum of the marked a.
 
     Inputs are (T, B, 2), targets (B, 1), read at the last step. α = ρ / T. To predict the mean, 1,
@@ -80,32 +79,16 @@ class Adding(Task):
         {'mse': 0.0}
     """
 
-    primary: ClassVar[str] = "mse"
-    better: ClassVar[Literal["lower", "higher"]] = "lower"
+    name = "adding"
+    primary = "mse"
+    better = "lower"
+    input_size, output_size = 2, 1
+    readout = "last"
+    trivial: Mapping[str, float] = {"mse": 1 / 6}
 
     def __init__(self, config: AddingConfig, device: torch.device | str = "cpu") -> None:
-        self.name = "adding"
-        self.config = config
-        self.device = torch.device(device)
-        self.input_size = 2
-        self.output_size = 1
+        super().__init__(config, device)
         self.horizon = config.length
-        self.readout = "last"
-        self.batch_size = config.batch_size
-        self.epoch_steps = None
-        self.trivial = {"mse": 1 / 6}
-
-    def global_batch(self, seed: int, step: int) -> Batch:
-        """Fresh sequences for update `step`."""
-        return self._draw(generator(seed, "adding", "train", step))
-
-    def evaluate_sets(self, seed: int, step: int) -> dict[str, Iterable[Batch]]:
-        """Fresh sequences, never those of training."""
-        batches = (
-            self._draw(generator(seed, "adding", "eval", step, i))
-            for i in range(self.config.eval_batches)
-        )
-        return {"eval": batches}
 
     def loss(self, prediction: Tensor, targets: Tensor) -> Tensor:
         """The mean squared error."""
@@ -120,7 +103,8 @@ class Adding(Task):
         """The perfect prediction, from the inputs alone."""
         return (inputs[..., 0] * inputs[..., 1]).sum(0).unsqueeze(-1)
 
-    def _draw(self, rng: torch.Generator) -> Batch:
+    def draw(self, rng: torch.Generator) -> Batch:
+        """Fresh sequences."""
         T, B = self.config.length, self.config.batch_size
         a = torch.rand(T, B, generator=rng)
         first, second = MARKER_RULES[self.config.markers](T, B, rng)

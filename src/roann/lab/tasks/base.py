@@ -5,11 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
+import torch
 from torch import Tensor
 
 from roann.lab import limits
+from roann.lab.streams import generator
 
 Readout = Literal["last", "all", "none"]
 
@@ -38,7 +40,7 @@ class Task(ABC):
     Steps count updates from 0. `global_batch` and `evaluate_sets` draw from private streams, so any
     step can be had at any time, in any order, in any process, with the same bits. A task is built
     from its config and a device (``Copying(CopyingConfig(), device="cpu")``) and gives batches
-    there.
+    there. `EndlessTask` and `EpochTask` draw the batches of tasks without and with a data set.
 
     Attributes:
         name: its name in the table `roann.lab.tasks.TASKS`.
@@ -63,6 +65,11 @@ class Task(ABC):
     trivial: Mapping[str, float]
     primary: ClassVar[str]
     better: ClassVar[Literal["lower", "higher"]]
+
+    def __init__(self, config: Any, device: torch.device | str = "cpu") -> None:
+        self.config = config
+        self.device = torch.device(device)
+        self.batch_size = config.batch_size
 
     @abstractmethod
     def global_batch(self, seed: int, step: int) -> Batch:
@@ -96,6 +103,47 @@ class Task(ABC):
     @abstractmethod
     def scores(self, prediction: Tensor, targets: Tensor) -> dict[str, float]:
         """The scores of one batch. Each is a mean over examples; see `mean_scores`."""
+
+
+class EndlessTask(Task):
+    """A task whose sequences are drawn fresh for every batch; its config has `eval_batches`."""
+
+    epoch_steps = None
+
+    @abstractmethod
+    def draw(self, rng: torch.Generator) -> Batch:
+        """A batch from this generator."""
+
+    def global_batch(self, seed: int, step: int) -> Batch:
+        """Fresh sequences for update `step`."""
+        return self.draw(generator(seed, self.name, "train", step))
+
+    def evaluate_sets(self, seed: int, step: int) -> dict[str, Iterable[Batch]]:
+        """Fresh sequences, never those of training."""
+        batches = range(self.config.eval_batches)
+        return {"eval": (self.draw(generator(seed, self.name, "eval", step, i)) for i in batches)}
+
+
+class EpochTask(Task):
+    """A task with a data set, whose examples are shuffled again in every epoch.
+
+    Attributes:
+        stream: name of the random stream of the order.
+    """
+
+    stream: ClassVar[str]
+    epoch_steps: int
+    _order: tuple[tuple[int, int], Tensor] | None = None
+
+    def chosen(self, seed: int, step: int) -> Tensor:
+        """The examples of update `step`."""
+        epoch, k = divmod(step, self.epoch_steps)
+        # The last order is kept: to draw 60,000 places again for each batch would cost 1 ms.
+        if self._order is None or self._order[0] != (seed, epoch):
+            rng = generator(seed, self.stream, "order", epoch)
+            order = torch.randperm(self.epoch_steps * self.batch_size, generator=rng)
+            self._order = (seed, epoch), order.to(self.device)
+        return self._order[1][k * self.batch_size : (k + 1) * self.batch_size]
 
 
 def mean_scores(parts: Iterable[tuple[Mapping[str, float], int]]) -> dict[str, float]:

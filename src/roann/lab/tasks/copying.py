@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, one_hot
 
 from roann.lab import limits
-from roann.lab.streams import generator
-from roann.lab.tasks.base import Batch, Task
+from roann.lab.tasks.base import Batch, EndlessTask
 
 SYMBOLS = 8  # 1 … 8
 BLANK = 0
@@ -37,12 +34,13 @@ class CopyingConfig:
     """Settings of the copying memory task.
 
     Attributes:
-        lag: L, the number of blanks between the symbols and their recall.
-        symbols: S, how many symbols are to be recalled.
-        batch_size: sequences in a batch.
-        layout: where the marker stands; see `LAYOUTS`.
-        encoding: "one-hot" for ten inputs, "scalar" for the bare number 0 … 9 (nnRNN, TCN).
-        eval_batches: fresh batches in an evaluation.
+        lag: number L of blanks between the symbols and their recall.
+        symbols: number S of symbols to recall.
+        batch_size: number of sequences in a batch.
+        layout: where the marker is: paper (at the first recalled symbol), marker-before (one step
+            earlier) or marker-through (from there to the end).
+        encoding: one-hot (ten inputs) or scalar (one input, 0 to 9).
+        eval_batches: number of batches in an evaluation.
     """
 
     lag: int = 400
@@ -61,7 +59,7 @@ class CopyingConfig:
         limits.whole("eval_batches", self.eval_batches, 1, 10_000)
 
 
-class Copying(Task):
+class Copying(EndlessTask):
     """S symbols, L blanks, a marker, blanks; the answer is L + S blanks, then the S symbols.
 
     Inputs are (L + 2S, B, 10) one-hot or (L + 2S, B, 1), targets (L + 2S, B) classes 0 … 8 with 0
@@ -75,38 +73,23 @@ class Copying(Task):
         1.0
     """
 
-    primary: ClassVar[str] = "recall_accuracy"
-    better: ClassVar[Literal["lower", "higher"]] = "higher"
+    name = "copying"
+    primary = "recall_accuracy"
+    better = "higher"
+    output_size = SYMBOLS + 1
+    readout = "all"
 
     def __init__(self, config: CopyingConfig, device: torch.device | str = "cpu") -> None:
-        self.name = "copying"
-        self.config = config
-        self.device = torch.device(device)
+        super().__init__(config, device)
         self.length = config.lag + 2 * config.symbols
         self.input_size = 10 if config.encoding == "one-hot" else 1
-        self.output_size = SYMBOLS + 1
         self.horizon = config.lag + config.symbols
-        self.readout = "all"
-        self.batch_size = config.batch_size
-        self.epoch_steps = None
         chance = math.log(SYMBOLS)
         self.trivial = {
             "cross_entropy": config.symbols * chance / self.length,
             "recall_cross_entropy": chance,
             "recall_accuracy": 1 / SYMBOLS,
         }
-
-    def global_batch(self, seed: int, step: int) -> Batch:
-        """Fresh sequences for update `step`."""
-        return self._draw(generator(seed, "copying", "train", step))
-
-    def evaluate_sets(self, seed: int, step: int) -> dict[str, Iterable[Batch]]:
-        """Fresh sequences, never those of training."""
-        batches = (
-            self._draw(generator(seed, "copying", "eval", step, i))
-            for i in range(self.config.eval_batches)
-        )
-        return {"eval": batches}
 
     def loss(self, prediction: Tensor, targets: Tensor) -> Tensor:
         """Cross-entropy, the mean over all steps."""
@@ -130,7 +113,8 @@ class Copying(Task):
         answer[-S:] = codes[:S]
         return torch.where(one_hot(answer, self.output_size) > 0, 0.0, -torch.inf)
 
-    def _draw(self, rng: torch.Generator) -> Batch:
+    def draw(self, rng: torch.Generator) -> Batch:
+        """Fresh sequences."""
         S, B = self.config.symbols, self.config.batch_size
         symbols = torch.randint(1, SYMBOLS + 1, (S, B), generator=rng).to(self.device)
         first, end = LAYOUTS[self.config.layout]

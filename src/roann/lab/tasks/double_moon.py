@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -13,7 +12,7 @@ from torch.nn.functional import mse_loss
 
 from roann.lab import limits
 from roann.lab.streams import generator
-from roann.lab.tasks.base import Batch, Task
+from roann.lab.tasks.base import Batch, EpochTask
 
 WINDOW = ((-20.0, 30.0), (-15.0, 20.0))  # of the paper's decision surfaces: x₁, x₂
 
@@ -23,12 +22,12 @@ class DoubleMoonConfig:
     """Settings of the double-moon task.
 
     Attributes:
-        points: how many, half of them on each moon.
-        radius: of the middle line of a moon.
-        width: of a moon, measured across the ring.
-        distance: by how much the lower moon is moved down; negative values interlock the moons.
-        batch_size: points in a batch; it must divide `points`.
-        data_seed: draws the points. It is not the seed of the run, so that all runs share them.
+        points: number of points, half of them on each moon.
+        radius: radius of the middle line of a moon.
+        width: width of a moon across the ring.
+        distance: how far the lower moon is moved down; negative values interlock the moons.
+        batch_size: number of points in a batch; it must divide `points`.
+        data_seed: seed of the points; runs of any seed share them.
     """
 
     points: int = 1000
@@ -51,13 +50,12 @@ class DoubleMoonConfig:
             limits.fail("batch_size", f"a divisor of points={self.points}", self.batch_size)
 
 
-class DoubleMoon(Task):
+class DoubleMoon(EpochTask):
     """Points of the upper moon are labelled −1, those of the lower moon +1.
 
     The upper moon is a half ring about the origin; the lower one is the upper one turned over,
     moved right by the radius and down by `distance`. Inputs are (B, 2), targets (B, 1). The data
-    set is fixed; its order is drawn anew in every epoch. The set "eval" is all of it: the paper's
-    curves are of the training points.
+    set is fixed; the set "eval" is all of it: the paper's curves are of the training points.
 
     Example:
         >>> task = DoubleMoon(DoubleMoonConfig())
@@ -66,29 +64,22 @@ class DoubleMoon(Task):
         {'mse': 0.0, 'accuracy': 1.0}
     """
 
-    primary: ClassVar[str] = "mse"
-    better: ClassVar[Literal["lower", "higher"]] = "lower"
+    name = stream = "double-moon"
+    primary = "mse"
+    better = "lower"
+    input_size, output_size = 2, 1
+    horizon = None
+    readout = "none"
+    trivial: Mapping[str, float] = {"mse": 1.0, "accuracy": 0.5}
 
     def __init__(self, config: DoubleMoonConfig, device: torch.device | str = "cpu") -> None:
-        self.name = "double-moon"
-        self.config = config
-        self.device = torch.device(device)
-        self.input_size = 2
-        self.output_size = 1
-        self.horizon = None
-        self.readout = "none"
-        self.batch_size = config.batch_size
+        super().__init__(config, device)
         self.epoch_steps = config.points // config.batch_size
-        self.trivial = {"mse": 1.0, "accuracy": 0.5}
         self.points = self._draw()
 
     def global_batch(self, seed: int, step: int) -> Batch:
         """The next points in the order of this epoch."""
-        epoch, k = divmod(step, self.config.points // self.config.batch_size)
-        order = torch.randperm(
-            self.config.points, generator=generator(seed, "double-moon", "order", epoch)
-        )
-        chosen = order[k * self.batch_size : (k + 1) * self.batch_size].to(self.device)
+        chosen = self.chosen(seed, step)
         return Batch(self.points.inputs[chosen], self.points.targets[chosen])
 
     def evaluate_sets(self, seed: int, step: int) -> dict[str, Iterable[Batch]]:

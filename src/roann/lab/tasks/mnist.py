@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -13,8 +12,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from roann.lab import data, limits
-from roann.lab.streams import generator
-from roann.lab.tasks.base import Batch, Task
+from roann.lab.tasks.base import Batch, EpochTask
 
 PIXELS = 784
 HELD_OUT = 10_000  # the last training images, in the split "validation"
@@ -62,11 +60,11 @@ class SMnistConfig:
     """Settings of sequential MNIST, pixels in reading order.
 
     Attributes:
-        batch_size: images in a training batch; it must divide the number of training images.
-        split: "paper" trains on all 60,000 images; "validation" keeps the last 10,000 of them to
-            select by. The 10,000 test images are scored in both, as the set "test".
-        eval_batch_size: images scored at once.
-        data_dir: where the four files are; by default see `roann.lab.data.find_mnist`.
+        batch_size: number of images in a training batch; it must divide that of training images.
+        split: paper (train on all 60,000 images) or validation (keep the last 10,000 of them for
+            validation). The 10,000 test images are evaluated in both cases.
+        eval_batch_size: number of images evaluated at once.
+        data_dir: directory of the four MNIST files; by default $ROANN_DATA, else the user's cache.
     """
 
     batch_size: int = 100
@@ -88,7 +86,7 @@ class PsMnistConfig(SMnistConfig):
     """Settings of permuted sequential MNIST.
 
     Attributes:
-        permutation: the order of the pixels; see `PERMUTATIONS`.
+        permutation: order of the pixels: nengo (the paper's), urnn, nnrnn, lmu or bit-reversal.
     """
 
     permutation: str = "nengo"
@@ -98,31 +96,28 @@ class PsMnistConfig(SMnistConfig):
         limits.choice("permutation", self.permutation, PERMUTATIONS)
 
 
-class SequentialMnist(Task):
+class SequentialMnist(EpochTask):
     """784 pixels in [0, 1], one at a time, then a class 0 … 9 read from the last state.
 
     Inputs are (784, B, 1), targets (B,). α = ρ / 784. The images are held once as bytes, already in
-    the order they are shown; a batch is turned into numbers when it is asked for. The order of the
-    images is drawn anew in every epoch.
+    the order they are shown; a batch is converted to floats when it is requested.
 
     Evaluation: the set "test" is the 10,000 test images, once per epoch, as the paper's curves are
     drawn; with the split "validation" there is also the set "validation", the one to select by.
     """
 
-    primary: ClassVar[str] = "accuracy"
-    better: ClassVar[Literal["lower", "higher"]] = "higher"
+    stream = "mnist"
+    primary = "accuracy"
+    better = "higher"
+    input_size, output_size = 1, 10
+    horizon = PIXELS
+    readout = "last"
+    # Chance knows the ten classes and their shares in the test set (the ones are most).
+    trivial: Mapping[str, float] = {"cross_entropy": math.log(10), "accuracy": 0.1135}
 
     def __init__(self, config: SMnistConfig, device: torch.device | str = "cpu") -> None:
+        super().__init__(config, device)
         self.name = "psmnist" if isinstance(config, PsMnistConfig) else "smnist"
-        self.config = config
-        self.device = torch.device(device)
-        self.input_size = 1
-        self.output_size = 10
-        self.horizon = PIXELS
-        self.readout = "last"
-        self.batch_size = config.batch_size
-        # Chance knows the ten classes and their shares in the test set (the ones are most).
-        self.trivial = {"cross_entropy": math.log(10), "accuracy": 0.1135}
         order = PERMUTATIONS[config.permutation]() if isinstance(config, PsMnistConfig) else None
         images, labels, test_images, test_labels = data.load_mnist(config.data_dir)
         kept = len(images) - (HELD_OUT if config.split == "validation" else 0)
@@ -132,14 +127,11 @@ class SequentialMnist(Task):
             held_out = self._hold(images[kept:], labels[kept:], order)
             self._sets = {"validation": held_out, **self._sets}
         self.epoch_steps = kept // config.batch_size
-        self._order: tuple[tuple[int, int], Tensor] | None = None
 
     def global_batch(self, seed: int, step: int) -> Batch:
         """The next images in the order of this epoch."""
         pixels, labels = self._train
-        epoch, k = divmod(step, len(labels) // self.batch_size)
-        order = self._epoch_order(seed, epoch)
-        chosen = order[k * self.batch_size : (k + 1) * self.batch_size]
+        chosen = self.chosen(seed, step)
         return _as_sequence(pixels[chosen], labels[chosen])
 
     def evaluate_sets(self, seed: int, step: int) -> dict[str, Iterable[Batch]]:
@@ -165,15 +157,6 @@ class SequentialMnist(Task):
         if order is not None:
             pixels = pixels[:, order]
         return pixels.to(self.device), labels.long().to(self.device)
-
-    def _epoch_order(self, seed: int, epoch: int) -> Tensor:
-        # The last order is kept: to draw 60,000 places anew for each batch would cost 1 ms.
-        key = (seed, epoch)
-        if self._order is None or self._order[0] != key:
-            rng = generator(seed, "mnist", "order", epoch)
-            order = torch.randperm(len(self._train[1]), generator=rng)
-            self._order = (key, order.to(self.device))
-        return self._order[1]
 
     def _pieces(self, pixels: Tensor, labels: Tensor) -> Iterator[Batch]:
         size = self.config.eval_batch_size
