@@ -184,13 +184,14 @@ class Rotation(Linear):
 
 @dataclass(frozen=True)
 class Planes(Linear):
-    """Rotations of neighbours: (O x)_i = cos_i x_i + sin_i x_{i±1}, in the planes (2j, 2j + 1). O(N).
+    """Rotations of neighbours: (O x)_i = cos_i x_i + sin_i x_{i±1}, planes (2j, 2j + 1). O(N).
 
     A `Rotation` whose pairs are fixed, so that a kernel swaps the lanes of a register and gathers
     nothing. The last coordinate of an odd N has cos = 1 and sin = 0.
     """
 
     name = "planes"
+    code = 3
     cos: Tensor
     sin: Tensor
 

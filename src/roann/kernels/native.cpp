@@ -250,7 +250,7 @@ bool within(const void* places, int64_t count, int64_t N) {
 bool places_fit(const Args& p) {
     const int64_t count = p.O_step ? p.T * p.N : p.N;
     if (p.filter == GATHER) return within(p.O0, count, p.N) && within(p.O1, count, p.N);
-    return p.filter == DENSE || within(p.O2, count, p.N);
+    return p.filter != ROTATION || within(p.O2, count, p.N);
 }
 
 }  // namespace

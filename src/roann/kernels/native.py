@@ -114,7 +114,8 @@ class _Sweep:
         args.O0 = of_O[0].data_ptr()
         if not dense:
             args.O1 = of_O[1].data_ptr()
-            args.O2 = of_O[-1].data_ptr()
+        if len(of_O) > 2:
+            args.O2 = of_O[2].data_ptr()
         if deep_O:
             args.O_step = N * N if dense else N
         if p.ragged is not None:

@@ -70,9 +70,11 @@ static void load_filter(Sweep& s, int64_t t) {
     const Args& p = *s.p;
     if (p.filter == DENSE) return;
     const bool transpose = p.op != FORWARD;
-    const void* which = p.filter == ROTATION ? p.O2 : (transpose ? p.O1 : p.O0);
-    const int64_t* index = (const int64_t*)which + t * p.O_step;
-    for (int64_t i = 0; i < p.N; i++) s.index[i] = int32_t(index[i]);
+    if (p.filter != PLANES) {
+        const void* which = p.filter == ROTATION ? p.O2 : (transpose ? p.O1 : p.O0);
+        const int64_t* index = (const int64_t*)which + t * p.O_step;
+        for (int64_t i = 0; i < p.N; i++) s.index[i] = int32_t(index[i]);
+    }
     if (p.filter == GATHER) return;
     const real* cos = (const real*)p.O0 + t * p.O_step;
     const real* sin = (const real*)p.O1 + t * p.O_step;
@@ -86,16 +88,19 @@ static void load_filter(Sweep& s, int64_t t) {
 struct Turn {
     const int32_t* index;
     V cos, sin;
-    bool rotates;
-    int64_t at;
+    int64_t filter, at;
+    int lanes;
 };
 INLINE Turn turn_for(const Sweep& s, int64_t j) {
-    return {s.index + j * L, load(s.cos + j * L), load(s.sin + j * L), s.p->filter == ROTATION,
-            j * L};
+    return {s.index + j * L, load(s.cos + j * L), load(s.sin + j * L), s.p->filter, j * L,
+            lanes(s, j)};
 }
 INLINE V turned(const Turn& turn, const real* x) {
+    const V here = load(x + turn.at);
+    if (turn.filter == PLANES)
+        return fma(turn.sin, neighbours(here, turn.lanes), turn.cos * here);
     const V v = gather(x, turn.index);
-    return turn.rotates ? fma(turn.sin, v, turn.cos * load(x + turn.at)) : v;
+    return turn.filter == ROTATION ? fma(turn.sin, v, turn.cos * here) : v;
 }
 
 // See Note [One array for two] in problem.py.
