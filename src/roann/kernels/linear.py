@@ -213,7 +213,7 @@ class Planes(Linear):
 def _neighbours(x: Tensor) -> Tensor:
     """x with the two coordinates of every plane (2j, 2j + 1) exchanged; an odd last one stays."""
     even = x.shape[-1] // 2 * 2
-    swapped = x[..., :even].unflatten(-1, (even // 2, 2)).flip(-1).flatten(-2)
+    swapped = torch.unflatten(x[..., :even], -1, (even // 2, 2)).flip(-1).flatten(-2)
     return swapped if even == x.shape[-1] else torch.cat([swapped, x[..., even:]], -1)
 
 
