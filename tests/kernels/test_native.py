@@ -111,6 +111,20 @@ def test_steps_are_undone(how, phi):
             torch.testing.assert_close(got, want, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("N", [1, 3, 17, 21, 33])
+def test_planes_of_odd_width_equal_the_reference_beside_infinite_inputs(N, dtype):
+    """The last coordinate has no neighbour; what lies behind it is the input."""
+    for I, B, T, deep_O in itertools.product((1, 3, 20), (1, 9), (1, 6), (False, True)):
+        p = make(T, B, N, I=I, form="planes", deep_O=deep_O, dtype=dtype, top=0.1)
+        p.u[0, B // 2, 0] = torch.inf
+        states, _ = native.forward(p, False)
+        assert states.isfinite().all()
+        torch.testing.assert_close(states, fused.forward(p, False)[0], rtol=1e-5, atol=1e-5)
+        undone = native.inverse(p, states[-1], 30)
+        torch.testing.assert_close(undone.first, p.x0, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("N", [2, 40])
 @pytest.mark.parametrize("learned", [False, True])
 @pytest.mark.parametrize("phi", ACTIVATIONS)
@@ -125,7 +139,7 @@ def test_beside_the_states_one_array_is_kept_at_most(phi, learned, N):
 @pytest.mark.parametrize("isa", native.ISAS)
 def test_every_instruction_set(isa):
     """The property tests above."""
-    here = "test_smooth_sweeps or test_kinked_sweeps or test_steps_are or test_activations"
+    here = "test_smooth_sweeps or test_kinked_sweeps or test_steps_are or test_activations or odd"
     run_held_to(isa, here, __file__)
 
 

@@ -75,13 +75,14 @@ def test_into_columns_that_are_rows(kernel):
 
 
 @named
-def test_they_do_not_depend_on_the_number_of_threads(kernel):
-    a, x, u = (normal(9001, n, dtype=torch.float32) for n in (33, 47, 2))
+@pytest.mark.parametrize(("N", "M"), [(33, 47), (512, 450)])
+def test_they_do_not_depend_on_the_number_of_threads(kernel, N, M):
+    a, x, u = (normal(9001, n, dtype=torch.float32) for n in (N, M, 2))
     before, found = torch.get_num_threads(), []
     for threads in (1, 2, 3, 5, 20):
         torch.set_num_threads(threads)
         try:
-            to = [torch.zeros(33, 47), torch.zeros(33, 2), torch.zeros(33)]
+            to = [torch.zeros(N, M), torch.zeros(N, 2), torch.zeros(N)]
             kernel.add_outer(a, x, u, *to)
         finally:
             torch.set_num_threads(before)

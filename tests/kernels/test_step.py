@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from held_to import run_held_to
-from problems import close
+from problems import close, make_filter
 from torch._subclasses import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -15,32 +15,16 @@ from roann.functional import roa_step
 from roann.kernels import native, reference
 from roann.kernels import step as single
 from roann.kernels.activations import ACTIVATIONS
-from roann.kernels.linear import Dense, Gather, Rotation
+from roann.kernels.linear import Dense, Gather
 
 pytestmark = pytest.mark.skipif(
     single._load() is None,
     reason=f"the native step: {native.why_not() or 'torch has no exchange API'}",
 )
 f64 = torch.float64
-FORMS = ("dense", "gather", "rotation")
+FORMS = ("dense", "gather", "rotation", "planes")
 ALPHAS = ("number", "scalar", "vector")
 NAMES = ("x", "u", "W", "W_i", "b")
-
-
-def filter_of(form, N, g):
-    if form == "dense":
-        return Dense(torch.linalg.qr(torch.randn(N, N, generator=g, dtype=f64)).Q.contiguous())
-    order = torch.randperm(N, generator=g)
-    if form == "gather":
-        return Gather(order, order.argsort())
-    angle = torch.randn(N, generator=g, dtype=f64)
-    partner = torch.arange(N)
-    for i, j in order[: N // 2 * 2].view(-1, 2).tolist():
-        angle[j] = -angle[i]
-        partner[i], partner[j] = j, i
-    alone = partner == torch.arange(N)
-    angle[alone] = 0
-    return Rotation(angle.cos(), angle.sin(), partner)
 
 
 def problem(N, I, B, form="dense", alpha="number", dtype=f64, bias=True, seed=0):
@@ -51,7 +35,7 @@ def problem(N, I, B, form="dense", alpha="number", dtype=f64, bias=True, seed=0)
         return torch.randn(shape, generator=g, dtype=f64).to(dtype)
 
     lead = (B,) if B else ()
-    O = filter_of(form, N, g)
+    O = make_filter(g, form, N, None)
     O = O.with_tensors(tuple(t.to(dtype) if t.is_floating_point() else t for t in O.tensors()))
     shape = {"scalar": (), "vector": (N,)}.get(alpha)
     return {

@@ -191,6 +191,7 @@ class Planes(Linear):
     """
 
     name = "planes"
+    code = 3
     cos: Tensor
     sin: Tensor
 

@@ -27,6 +27,8 @@
 #include "native_step.h"
 
 #define INLINE static inline __attribute__((always_inline))
+// A table of F<1, W> … F<TILE_ROWS, W>.
+#define TILES(F, W) {F<1, W>, F<2, W>, F<3, W>, F<4, W>, F<5, W>, F<6, W> MORE_TILES(F, W)}
 #define EXPORT extern "C" __attribute__((visibility("default")))
 #if defined(__clang__)
 #define UNROLL _Pragma("unroll")
@@ -50,13 +52,16 @@ struct Build {
     void (*step_adjoint)(const StepAdjoint&);
     int64_t (*outer_work_bytes)(const Outer&);
     int64_t (*outer_sum_bytes)(const Outer&);
-    void (*sum_rows)(const Outer&, int64_t from, int64_t to, void* sums, char* work);
+    int64_t (*outer_groups)(const Outer&);
+    void (*sum_rows)(const Outer&, int64_t group, int64_t from, int64_t to, void* sums,
+                     char* work);
     void (*add_part)(const Outer&, const void* sums);
 };
 
 #define ROANN_LEVEL 0
 #define VECTOR_BYTES 16
 #define TILE_ROWS 6
+#define MORE_TILES(F, W)
 namespace baseline32 {
 #define real float
 #define integer int32_t
@@ -105,10 +110,12 @@ namespace avx2_64 {
 #undef ROANN_LEVEL
 #undef VECTOR_BYTES
 #undef TILE_ROWS
+#undef MORE_TILES
 
 #define ROANN_LEVEL 2
 #define VECTOR_BYTES 64
 #define TILE_ROWS 12
+#define MORE_TILES(F, W) , F<7, W>, F<8, W>, F<9, W>, F<10, W>, F<11, W>, F<12, W>
 #if defined(__clang__)
 #pragma clang attribute push( \
     __attribute__((target("avx512f,avx512dq,avx512vl,avx512bw,avx2,fma,prfchw"))), \
@@ -250,7 +257,7 @@ bool within(const void* places, int64_t count, int64_t N) {
 bool places_fit(const Args& p) {
     const int64_t count = p.O_step ? p.T * p.N : p.N;
     if (p.filter == GATHER) return within(p.O0, count, p.N) && within(p.O1, count, p.N);
-    return p.filter == DENSE || within(p.O2, count, p.N);
+    return p.filter != ROTATION || within(p.O2, count, p.N);
 }
 
 }  // namespace
@@ -302,10 +309,10 @@ EXPORT int64_t roann_run(Args* p) {
 
 namespace {
 
-// From the rows alone: neither the number of threads nor what else they do changes a sum.
-int64_t parts_of(const Outer& p) {
-    const int64_t parts = p.rows / 512;
-    return parts < 1 ? 1 : parts > PARTS_OF_ROWS ? int64_t(PARTS_OF_ROWS) : parts;
+// From the sizes alone: neither the number of threads nor what else they do changes a sum.
+int64_t parts_of(const Outer& p, int64_t groups) {
+    const int64_t most = groups < JOBS ? JOBS / groups : 1, parts = p.rows / (512 * groups);
+    return parts < 1 ? 1 : parts > most ? most : parts;
 }
 
 }  // namespace
@@ -313,20 +320,24 @@ int64_t parts_of(const Outer& p) {
 // What the caller must find equal to the size of its own struct, and the room `sums` needs.
 EXPORT int64_t roann_outer_size() { return sizeof(Outer); }
 EXPORT int64_t roann_outer_bytes(const Outer* p) {
-    return parts_of(*p) * build(p->isa, p->dtype).outer_sum_bytes(*p);
+    const Build& k = build(p->isa, p->dtype);
+    return parts_of(*p, k.outer_groups(*p)) * k.outer_sum_bytes(*p);
 }
 
 // Returns 0, or 1 if memory ran out: then nothing was added.
 EXPORT int64_t roann_outer(const Outer* p) {
     const Build& k = build(p->isa, p->dtype);
-    const int64_t parts = parts_of(*p), size = k.outer_sum_bytes(*p);
-    std::atomic<int64_t> next(0);  // a thread that is held up leaves parts to the others
-    const std::vector<int64_t> work(size_t(p->threads < parts ? p->threads : parts),
+    const int64_t groups = k.outer_groups(*p), parts = parts_of(*p, groups), jobs = parts * groups;
+    const int64_t size = k.outer_sum_bytes(*p);
+    std::atomic<int64_t> next(0);  // a thread that is held up leaves jobs to the others
+    const std::vector<int64_t> work(size_t(p->threads < jobs ? p->threads : jobs),
                                     k.outer_work_bytes(*p));
     const bool done = on_threads(work, [&](int64_t, char* room) {
-        for (int64_t i; (i = next++) < parts;)
-            k.sum_rows(*p, p->rows * i / parts, p->rows * (i + 1) / parts,
+        for (int64_t job; (job = next++) < jobs;) {
+            const int64_t i = job / groups;
+            k.sum_rows(*p, job % groups, p->rows * i / parts, p->rows * (i + 1) / parts,
                        (char*)p->sums + i * size, room);
+        }
     });
     for (int64_t i = 0; i < parts && done; i++) k.add_part(*p, (char*)p->sums + i * size);
     return !done;

@@ -27,7 +27,7 @@ _WIDE, _NARROW, _THIN = 0, 1, 2
 _NO_SLOPES, _BIT_SLOPES, _REAL_SLOPES, _PARTS = 0, 1, 2, 3
 _NARROWEST = 16  # NARROWEST in native_narrow.inl
 _SUMMED = 4  # widths up to which a sweep sums the gradients of its layers itself
-_WIDEST_OUTER = 320  # from some way beyond, BLAS is faster at sums over rows
+_WIDEST_OUTER = 512  # from some way beyond, BLAS may be faster at sums over rows
 _FEW = 4  # rows per weight below which packing the weights does not pay
 
 # A signal can only be handled between two calls, so a sweep is cut into calls of about this long.
@@ -114,7 +114,8 @@ class _Sweep:
         args.O0 = of_O[0].data_ptr()
         if not dense:
             args.O1 = of_O[1].data_ptr()
-            args.O2 = of_O[-1].data_ptr()
+        if len(of_O) > 2:
+            args.O2 = of_O[2].data_ptr()
         if deep_O:
             args.O_step = N * N if dense else N
         if p.ragged is not None:

@@ -103,10 +103,11 @@ Shapes read_step(Reader& read, void* tuple, Step& p) {
     } else {
         p.O0 = read.item(tuple, 6, s.neurons(), 1);
         p.O1 = read.item(tuple, 7, s.neurons(), 1);
-        p.index = p.inverse = (const int64_t*)read.item(tuple, 8, s.neurons(), 1, INTEGER);
+        if (p.filter == ROTATION)
+            p.index = p.inverse = (const int64_t*)read.item(tuple, 8, s.neurons(), 1, INTEGER);
     }
-    read.fit = read.fit && (p.filter == DENSE || (within(p.index, p.N, p.N) &&
-                                                  within(p.inverse, p.N, p.N)));
+    if (p.filter == GATHER || p.filter == ROTATION)
+        read.fit = read.fit && within(p.index, p.N, p.N) && within(p.inverse, p.N, p.N);
     return s;
 }
 

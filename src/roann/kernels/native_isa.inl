@@ -158,5 +158,5 @@ static void run(const Args& p, int64_t from, int64_t to, char* work) {
 // What native.cpp needs to know of this build.
 static const Build BUILD = {L,          shares_panels,    packed_bytes,    pack_shared,
                             unit,       work_bytes,       run,             step_forward,
-                            step_backward, outer_work_bytes, outer_sum_bytes, sum_rows,
-                            add_part};
+                            step_backward, outer_work_bytes, outer_sum_bytes, outer_groups,
+                            sum_rows,   add_part};

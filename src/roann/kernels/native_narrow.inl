@@ -63,9 +63,10 @@ INLINE V filtered(const Args& p, int64_t t, int64_t N, int64_t j, const V* x) {
         return c;
     }
     if (p.filter == GATHER) return x[((const int64_t*)(transpose ? p.O1 : p.O0))[at + j]];
-    const real sin = ((const real*)p.O1)[at + j];
-    return fma(fill(transpose ? -sin : sin), x[((const int64_t*)p.O2)[at + j]],
-               fill(((const real*)p.O0)[at + j]) * x[j]);
+    const real cos = ((const real*)p.O0)[at + j], sin = ((const real*)p.O1)[at + j];
+    const int64_t other = p.filter == PLANES ? j ^ 1 : ((const int64_t*)p.O2)[at + j];
+    if (other >= N) return fill(cos) * x[j];  // the last unit of an odd N
+    return fma(fill(transpose ? -sin : sin), x[other], fill(cos) * x[j]);
 }
 
 template <int FIXED>

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-enum { PARTS_OF_ROWS = 16 };  // at most, whatever the number of threads
+enum { JOBS = 16 };  // that the work is cut into, about, whatever the number of threads
 
 // W += aᵀ x, W_i += aᵀ u and b += aᵀ 1, for a (rows, N), x (rows, M) and u (rows, I). The last
 // dimension of every array is contiguous; the results have no gaps between rows.

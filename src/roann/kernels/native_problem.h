@@ -7,7 +7,7 @@
 #include <cstdint>
 
 enum Op { FORWARD = 0, BACKWARD = 1, INVERSE = 2 };
-enum Filter { DENSE = 0, GATHER = 1, ROTATION = 2 };
+enum Filter { DENSE = 0, GATHER = 1, ROTATION = 2, PLANES = 3 };
 enum Phi { RELU = 0, TANH = 1, SIGMOID = 2, IDENTITY = 3, LEAKY_RELU = 4, SOFTPLUS = 5 };
 enum Slopes { NO_SLOPES = 0, BIT_SLOPES = 1, REAL_SLOPES = 2, PARTS = 3 };
 
@@ -27,7 +27,7 @@ struct Args {
 
     const void *x0, *u, *W, *W_i, *b, *alpha;
     int64_t x0_row, u_step, u_row, W_step, b_step, alpha_step, alpha_unit;
-    // dense: matrix · gather: index, inverse · rotation: cos, sin, partner
+    // dense: matrix · gather: index, inverse · rotation: cos, sin, partner · planes: cos, sin
     const void *O0, *O1, *O2;
     int64_t O_step;
     // Or null. Sequences of unequal length: arrays over time hold the rows that move, and those of

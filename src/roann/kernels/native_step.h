@@ -10,7 +10,7 @@ struct Step {
     const void* alpha;                  // () or (N,), or null
     int64_t alpha_unit;                 // 1 if there is an α of each neuron, else 0
     const void *x, *u, *W, *W_i, *b;    // u and W_i if I > 0; b or null
-    const void *O0, *O1;                // dense: matrix · rotation: cos, sin
+    const void *O0, *O1;                // dense: matrix · rotation and planes: cos, sin
     const int64_t *index, *inverse;     // gather: both · rotation: its partner, twice
     void* x_next;
 };

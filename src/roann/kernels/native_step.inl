@@ -33,6 +33,10 @@ static V filtered(const Step& p, const real* x, int64_t j, int n) {
         dot_all_rows((const real*)p.O0 + j * p.N, n, p.N, x, Ox);
     } else if (p.filter == GATHER) {
         for (int i = 0; i < n; i++) Ox[i] = x[p.index[j + i]];
+    } else if (p.filter == PLANES) {
+        const V here = load_part(x + j, n);
+        return fma(load_part((const real*)p.O1 + j, n), neighbours(here, n),
+                   load_part((const real*)p.O0 + j, n) * here);
     } else {
         const real *cos = (const real*)p.O0 + j, *sin = (const real*)p.O1 + j;
         for (int i = 0; i < n; i++) Ox[i] = cos[i] * x[j + i] + sin[i] * x[p.index[j + i]];
@@ -74,7 +78,8 @@ static void flow_back(const Step& p, const real* g, real* g_x) {
         return (1 - (alpha ? alpha[i * p.alpha_unit] : real(p.alpha_value))) * g[i];
     };
     for (int64_t i = 0; i < p.N; i++) {
-        const real v = through(p.inverse[i]);
+        const int64_t other = p.filter == PLANES ? i ^ 1 : p.inverse[i];
+        const real v = other < p.N ? through(other) : real(0);
         g_x[i] += p.filter == GATHER ? v : cos[i] * through(i) - sin[i] * v;
     }
 }

@@ -1,13 +1,48 @@
 // What both sweeps share: the rows of one thread, the parameters of one step, and the elementwise
 // part of the update and of its adjoint. Included once per ISA and dtype (native.cpp).
 
-// Rows of memory that the next step will touch, being called for.
+// Rows of memory that will be touched soon, being called for.
 struct Ahead {
     const char *at, *end;            // what is left of the current row
     int64_t rows, row_bytes, skip;   // rows behind it, their length, and the gap between two
     int64_t share;                   // lines to call for at a time
     bool write;
 };
+// Rows of n numbers, `stride` apart, in so many shares.
+static Ahead ahead_of(const real* array, int64_t n, int64_t stride, int64_t rows, int64_t shares,
+                      bool write) {
+    Ahead ahead = {};
+    if (rows <= 0 || n <= 0 || shares <= 0) return ahead;
+    const int64_t bytes = n * int64_t(sizeof(real));
+    const bool solid = stride == n;  // rows that follow each other are one long row
+    ahead.at = (const char*)array;
+    ahead.row_bytes = solid ? rows * bytes : bytes;
+    ahead.end = ahead.at + ahead.row_bytes;
+    ahead.rows = solid ? 0 : rows - 1;
+    ahead.skip = stride * int64_t(sizeof(real)) - bytes;
+    ahead.share = (rows * bytes / 64 + (solid ? 1 : rows)) / shares + 1;
+    ahead.write = write;
+    return ahead;
+}
+INLINE void call_share(Ahead& ahead) {
+    int64_t left = ahead.share;
+    while (left > 0 && ahead.at) {
+        const char* at = ahead.at;
+        const int64_t lines = (ahead.end - at + 63) / 64, n = lines < left ? lines : left;
+        for (const char* stop = at + 64 * n; at < stop; at += 64) {
+            if (ahead.write)
+                __builtin_prefetch(at, 1, 2);
+            else
+                __builtin_prefetch(at, 0, 2);
+        }
+        left -= n;
+        ahead.at = at;
+        if (n < lines) return;
+        const bool more = ahead.rows-- > 0;
+        ahead.at = more ? ahead.end + ahead.skip : nullptr;
+        ahead.end = ahead.at + ahead.row_bytes;
+    }
+}
 
 // One thread's share of a sweep. It owns `rows` rows of the batch, from row0 on, and scans
 // them through all steps without meeting another thread.
@@ -70,9 +105,11 @@ static void load_filter(Sweep& s, int64_t t) {
     const Args& p = *s.p;
     if (p.filter == DENSE) return;
     const bool transpose = p.op != FORWARD;
-    const void* which = p.filter == ROTATION ? p.O2 : (transpose ? p.O1 : p.O0);
-    const int64_t* index = (const int64_t*)which + t * p.O_step;
-    for (int64_t i = 0; i < p.N; i++) s.index[i] = int32_t(index[i]);
+    if (p.filter != PLANES) {
+        const void* which = p.filter == ROTATION ? p.O2 : (transpose ? p.O1 : p.O0);
+        const int64_t* index = (const int64_t*)which + t * p.O_step;
+        for (int64_t i = 0; i < p.N; i++) s.index[i] = int32_t(index[i]);
+    }
     if (p.filter == GATHER) return;
     const real* cos = (const real*)p.O0 + t * p.O_step;
     const real* sin = (const real*)p.O1 + t * p.O_step;
@@ -86,16 +123,19 @@ static void load_filter(Sweep& s, int64_t t) {
 struct Turn {
     const int32_t* index;
     V cos, sin;
-    bool rotates;
-    int64_t at;
+    int64_t filter, at;
+    int lanes;
 };
 INLINE Turn turn_for(const Sweep& s, int64_t j) {
-    return {s.index + j * L, load(s.cos + j * L), load(s.sin + j * L), s.p->filter == ROTATION,
-            j * L};
+    return {s.index + j * L, load(s.cos + j * L), load(s.sin + j * L), s.p->filter, j * L,
+            lanes(s, j)};
 }
 INLINE V turned(const Turn& turn, const real* x) {
+    const V here = load(x + turn.at);
+    if (turn.filter == PLANES)
+        return fma(turn.sin, neighbours(here, turn.lanes), turn.cos * here);
     const V v = gather(x, turn.index);
-    return turn.rotates ? fma(turn.sin, v, turn.cos * load(x + turn.at)) : v;
+    return turn.filter == ROTATION ? fma(turn.sin, v, turn.cos * here) : v;
 }
 
 // See Note [One array for two] in problem.py.
@@ -153,34 +193,10 @@ static void update(const Sweep& s, int64_t t, int64_t j, int64_t from, int64_t m
 // leads from one of its rows to the next.
 static void call_ahead(Sweep& s, int which, const real* array, int64_t stride, int64_t rows,
                        int64_t shares, bool write) {
-    Ahead& ahead = s.ahead[which];
-    if (!rows) return;
-    const int64_t bytes = s.p->N * int64_t(sizeof(real));
-    const bool solid = stride == s.p->N;  // rows that follow each other are one long row
-    ahead.at = (const char*)array;
-    ahead.row_bytes = solid ? rows * bytes : bytes;
-    ahead.end = ahead.at + ahead.row_bytes;
-    ahead.rows = solid ? 0 : rows - 1;
-    ahead.skip = stride * int64_t(sizeof(real)) - bytes;
-    ahead.share = (rows * bytes / 64 + rows) / shares + 1;
-    ahead.write = write;
+    s.ahead[which] = ahead_of(array, s.p->N, stride, rows, shares, write);
 }
 INLINE void call_share(Sweep& s) {
-    for (Ahead& ahead : s.ahead)
-        for (int64_t i = 0; i < ahead.share && ahead.at; i++) {
-            if (ahead.write)
-                __builtin_prefetch(ahead.at, 1, 2);
-            else
-                __builtin_prefetch(ahead.at, 0, 2);
-            ahead.at += 64;
-            if (ahead.at < ahead.end) continue;
-            if (ahead.rows-- <= 0) {
-                ahead.at = nullptr;
-                break;
-            }
-            ahead.at = ahead.end + ahead.skip;
-            ahead.end = ahead.at + ahead.row_bytes;
-        }
+    for (Ahead& ahead : s.ahead) call_share(ahead);
 }
 
 // From what flowed back to x[t+1] through later steps, in C (m, 2 L) and, if not null, by a

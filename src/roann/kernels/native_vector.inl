@@ -66,6 +66,34 @@ INLINE V gather(const real* base, const int32_t* index) {
 #endif
 }
 
+// The neighbour of each of the first n lanes, 2 i of 2 i + 1 and the other way round; 0 for the last
+// one of an odd n and beyond: what lies there may be infinite, and 0 · ∞ is no number.
+INLINE V neighbours(V v, int n) {
+#if ROANN_LEVEL == 2
+    const unsigned pairs = (1u << n / 2 * 2) - 1;
+    if constexpr (FLOAT)
+        return (V)_mm512_maskz_permute_ps(__mmask16(pairs), (__m512)v, 0xB1);
+    else
+        return (V)_mm512_maskz_permute_pd(__mmask8(pairs), (__m512d)v, 0x55);
+#else
+    IV lane;
+    UNROLL for (int l = 0; l < L; l++) lane[l] = l;
+#if ROANN_LEVEL == 1
+    V swapped;
+    if constexpr (FLOAT)
+        swapped = (V)_mm256_permute_ps((__m256)v, 0xB1);
+    else
+        swapped = (V)_mm256_permute_pd((__m256d)v, 0x5);
+#elif defined(__clang__)
+    V swapped = {};
+    UNROLL for (int l = 0; l < L; l++) swapped[l] = v[l ^ 1];
+#else
+    const V swapped = __builtin_shuffle(v, lane ^ 1);
+#endif
+    return (V)((IV)swapped & (lane < integer(n / 2 * 2)));
+#endif
+}
+
 INLINE real sum(V v) {
 #if ROANN_LEVEL == 2
     if constexpr (FLOAT)

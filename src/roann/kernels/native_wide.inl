@@ -27,17 +27,7 @@ static void tile(int64_t K, const real* A, int64_t lda, const real* panel, real*
 }
 
 typedef void (*Tile)(int64_t, const real*, int64_t, const real*, real*, bool);
-#define TILES(V2)                                                                               \
-    {tile<1, V2>, tile<2, V2>, tile<3, V2>, tile<4, V2>, tile<5, V2>, tile<6, V2> TILES_7_TO_12(V2)}
-#if ROANN_LEVEL == 2
-#define TILES_7_TO_12(V2) \
-    , tile<7, V2>, tile<8, V2>, tile<9, V2>, tile<10, V2>, tile<11, V2>, tile<12, V2>
-#else
-#define TILES_7_TO_12(V2)
-#endif
-static const Tile TILE[2][TILE_ROWS] = {TILES(1), TILES(2)};
-#undef TILES
-#undef TILES_7_TO_12
+static const Tile TILE[2][TILE_ROWS] = {TILES(tile, 1), TILES(tile, 2)};
 
 INLINE int64_t tiles(int64_t rows) { return (rows + TILE_ROWS - 1) / TILE_ROWS; }
 INLINE int64_t blocks(int64_t K) {
