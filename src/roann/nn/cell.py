@@ -20,9 +20,10 @@ from roann.nn.module import RoaModule, spec
 class RoaRNNCell(RoaModule):
     r"""One step of a roaRNN: `torch.nn.RNNCell`'s contract.
 
-    .. math:: x' = \alpha\, \phi(W x + W_i u + b) + (1 - \alpha)\, O x
+    .. math:: x' = \alpha\, \phi(W x + \gamma \odot (W_i u + b)) + (1 - \alpha)\, O x
 
-    u is `input`, x `hx`, W `weight_hh`, W_i `weight_ih`, b `bias`, O `filter`.
+    u is `input`, x `hx`, W `weight_hh`, W_i `weight_ih`, b `bias`, O `filter`, and γ the fixed
+    `gain_of("")`.
 
     Args:
         input_size: I.

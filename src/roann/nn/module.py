@@ -15,7 +15,6 @@ weights may set: it is "learned", wherever it started.
 from __future__ import annotations
 
 import json
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, Self, TypedDict
@@ -33,6 +32,7 @@ from roann.nn.gain import gain_for, given_gain
 from roann.nn.init import INITS
 from roann.nn.maps import RoaMaps
 from roann.nn.norm import capped
+from roann.nn.settings import differences, distance, is_alpha
 
 PAPER: dict[str, Any] = {"filter": "qr", "init": "normal", "gain": 1.0, "max_norm": None}
 """Arguments of a layer as in the paper: `RoaRNN(…, **roann.PAPER)`."""
@@ -140,7 +140,7 @@ class AlphaModule(nn.Module):
     ) -> None:
         """As torch's; settings are compared, and an α outside [0, 1] changes nothing."""
         alpha = state_dict.get(prefix + "_alpha")
-        if isinstance(alpha, Tensor) and not _is_alpha(alpha):
+        if isinstance(alpha, Tensor) and not is_alpha(alpha):
             error_msgs.append(f"{prefix}_alpha: expected floats in [0, 1], got others")
             state_dict = {**state_dict, prefix + "_alpha": self._alpha}
         super()._load_from_state_dict(
@@ -150,7 +150,7 @@ class AlphaModule(nn.Module):
         if key in missing_keys:  # a file of tensors alone
             missing_keys.remove(key)
         if key in state_dict:
-            unexpected_keys += _differences(key, self._weight_settings(), state_dict[key])
+            unexpected_keys += differences(key, self._weight_settings(), state_dict[key])
         unexpected_keys += self._keep_alpha(prefix + "_alpha", state_dict.get(prefix + "_alpha"))
 
     def _keep_alpha(self, key: str, given: object) -> list[str]:
@@ -161,7 +161,7 @@ class AlphaModule(nn.Module):
         if given.shape != own.shape or given.is_meta or own.is_meta:
             return []
         self._alpha = own.to(device=now.device, dtype=full_precision(now.dtype), copy=True)
-        return _distance(key, own, given)
+        return distance(key, own, given)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Move everything; a given α survives `half()`, in float32 at least, and `to_empty()`."""
@@ -238,7 +238,11 @@ class RoaModule(AlphaModule, ABC):
         return {"nonlinearity": self.nonlinearity, "gain": gain, "max_norm": self.max_norm}
 
     def _weight_settings(self) -> dict[str, Any]:
-        return super()._weight_settings() | self._own_settings()
+        state = super()._weight_settings() | self._own_settings()
+        if self.learn_rho and self.gain is None:  # γ follows from where α started
+            start = self._given.start
+            state["gain"] = {"alpha": start.tolist() if isinstance(start, Tensor) else start}
+        return state
 
     def _add_filter(
         self,
@@ -257,13 +261,15 @@ class RoaModule(AlphaModule, ABC):
     def _refresh(self, suffix: str) -> None:
         """γ of one scan from its filter as it stands."""
         filter, like = self._filter("filter" + suffix), next(self.parameters())
-        if filter.emptied:
+        if filter.emptied:  # until it has numbers: see `gain_of`
+            self._buffers["_gain" + suffix] = torch.empty(filter.out_features, device="meta")
             return
         given = self.gain
         if given is None:
             alpha = self.scan_alphas[suffix].start_of_scan
             given = gain_for(alpha, filter.coordinate_angles(), filter.out_features)
-        gain = torch.as_tensor(given)
+        number = not isinstance(given, Tensor)
+        gain = torch.as_tensor(given, dtype=torch.float64, device="cpu" if number else None)
         if not gain.is_meta and bool((gain == 1).all()):
             self._buffers["_gain" + suffix] = None
             return
@@ -274,11 +280,16 @@ class RoaModule(AlphaModule, ABC):
 
     def gain_of(self, suffix: str) -> Tensor | None:
         """γ of the scan whose parameters end in `suffix`, (N,); None where it is 1."""
-        return self._buffers["_gain" + suffix]
+        gain = self._buffers["_gain" + suffix]
+        if gain is not None and gain.is_meta:  # the filter may have got its numbers on its own
+            self._filter("filter" + suffix).refuse_emptied()
+            self._refresh(suffix)
+            gain = self._buffers["_gain" + suffix]
+        return gain
 
     def _driven(self, W_i: Tensor, b: Tensor | None, suffix: str) -> tuple[Tensor, Tensor | None]:
         """γ ⊙ W_i and γ ⊙ b."""
-        gain = self._buffers["_gain" + suffix]
+        gain = self.gain_of(suffix)
         if gain is None:
             return W_i, b
         gain = gain.to(W_i.dtype)
@@ -289,6 +300,9 @@ class RoaModule(AlphaModule, ABC):
         return W if self.max_norm is None else capped(W, self.max_norm)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        for name in self._buffers:  # made anew, on the device that the parameters have then
+            if name.startswith("_gain"):
+                self._buffers[name] = None
         super()._apply(fn, recurse)
         _refresh_all(self)
         return self
@@ -331,54 +345,3 @@ def spec(filter: Filter) -> str | dict[str, Any]:
     """A filter's name, with its settings where it has any."""
     settings = filter.settings()
     return {"name": filter.name, **settings} if settings else filter.name
-
-
-def _differences(key: str, own: dict[str, Any], given: object) -> list[str]:
-    """One sentence on the settings that a layer and the weights it loads both have, and differ."""
-    given = _decoded(given)
-    if not isinstance(given, dict):
-        what = f"other {given.dtype}" if isinstance(given, Tensor) else type(given).__name__
-        return [_sentence(key, "settings as JSON in a tensor of bytes", what)]
-    given = {"gain": 1.0, "max_norm": None} | given  # of weights that do not name them
-    names = [n for n in own if n in given and not _same(own[n], given[n])]
-    if not names:
-        return []
-    here, there = (", ".join(f"{n}={d[n]!r}" for n in names) for d in (own, given))
-    return [_sentence(key, here, there)]
-
-
-def _decoded(state: object) -> object:
-    """The settings that `get_extra_state` wrote, or what else there is."""
-    if not isinstance(state, Tensor) or state.dtype != torch.uint8 or state.is_meta:
-        return state
-    try:
-        return json.loads(bytes(state.flatten().tolist()))
-    except (ValueError, RecursionError):
-        return state
-
-
-def _is_alpha(alpha: Tensor) -> bool:
-    """Whether these can be α, as far as they are known."""
-    if alpha.is_meta:
-        return True
-    return alpha.is_floating_point() and bool(((alpha >= 0) & (alpha <= 1)).all())
-
-
-def _sentence(key: str, expected: str, got: str) -> str:
-    cure = "build the layer with the settings of the weights, or pass strict=False to keep its own"
-    return f"{key}: expected {expected}, as in this layer, got {got}; {cure}"
-
-
-def _same(a: object, b: object) -> bool:
-    numbers = isinstance(a, float) and isinstance(b, int | float)
-    return math.isclose(a, b, rel_tol=1e-9) if numbers else a == b  # type: ignore[arg-type]
-
-
-def _distance(key: str, own: Tensor, given: Tensor) -> list[str]:
-    """One sentence if two vectors α differ by more than the rounding of the coarser dtype."""
-    rounding = 2 * max(torch.finfo(t.dtype).eps for t in (own, given))
-    a, b = (t.detach().to("cpu", torch.float64) for t in (own, given))
-    if torch.allclose(a, b, rtol=rounding, atol=0):
-        return []
-    most = float((a - b).abs().max())
-    return [_sentence(key, "the same alpha", f"one that differs by up to {most:.3g}")]

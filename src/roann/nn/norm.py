@@ -78,7 +78,8 @@ def capped(W: Tensor, max_norm: float | None) -> Tensor:
         bound = _Schatten.apply(full)[0]  # type: ignore[no-untyped-call]
     else:  # forward mode
         bound = schatten(full)
-    scale = max_norm / bound.clamp_min(max_norm)
+    limit = torch.full_like(bound, max_norm)
+    scale = limit / torch.maximum(bound, limit)  # exactly 1 below the cap
     return (full * scale[..., None, None]).to(W.dtype)
 
 
