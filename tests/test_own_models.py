@@ -133,8 +133,9 @@ def test_what_only_training_uses_may_differ(tmp_path):
 
 def test_a_learned_vector_alpha_travels_and_a_given_one_must_agree(tmp_path):
     for learn in (True, False):
-        net = nn.Sequential(RoaLayer(4, 4, alpha=multiscale(4, 2, 9), learn_rho=learn))
-        other = nn.Sequential(RoaLayer(4, 4, alpha=multiscale(4, 3, 90), learn_rho=learn))
+        kw = {"learn_rho": learn, "filter": "cycle"}  # the default filter follows from alpha
+        net = nn.Sequential(RoaLayer(4, 4, alpha=multiscale(4, 2, 9), **kw))
+        other = nn.Sequential(RoaLayer(4, 4, alpha=multiscale(4, 3, 90), **kw))
         roann.save(net, tmp_path / "net")
         if learn:
             roann.load(tmp_path / "net", into=other)
@@ -172,7 +173,7 @@ def test_a_class_is_never_looked_up(saved, tmp_path):
     with safe_open(file, "pt") as f:
         about = json.loads(f.metadata()["model"])
     assert "tests" not in json.dumps(about)
-    assert about["layers"]["block"]["filter"] == "qr"
+    assert about["layers"]["block"]["filter"] == {"name": "broad", "horizon": 10.0}
 
 
 @pytest.mark.parametrize("bad", [(1, 2), {1, 2}, {1: "a"}, object(), b"x"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from drawn_models import Drawn, normal, recurrent, seeded, theorem
 from hypothesis import given
 from torch import Tensor, nn
 
-from roann import RoaFNN, RoaRNN
+from roann import PAPER, RoaFNN, RoaRNN
 from roann.diagnostics import Certificate, bounds_of, certify, log_singular_values, trajectory
 
 # Small horizons on purpose: the theorem is not what is tested here.
@@ -19,8 +20,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::roann.HypothesisWarning")
 DOUBLE = torch.float64
 
 
-def roarnn(rho: float, T: int, N: int = 8) -> RoaRNN:
-    return RoaRNN(2, N, rho=rho, horizon=T, dtype=DOUBLE, generator=seeded(0))
+def roarnn(rho: float, T: int, N: int = 8, **settings: Any) -> RoaRNN:
+    return RoaRNN(2, N, rho=rho, horizon=T, dtype=DOUBLE, generator=seeded(0), **settings)
 
 
 @theorem
@@ -55,7 +56,7 @@ def test_words_where_the_papers_bound_fails() -> None:
 
 
 def test_words_where_the_bound_is_vacuous() -> None:
-    certificate = certify(roarnn(5.0, 400, N=16), normal(400, 2))
+    certificate = certify(roarnn(5.0, 400, N=16, **PAPER), normal(400, 2))
     assert certificate.bounds is not None
     assert certificate.bounds.vacuous
     assert certificate.verdict.startswith("The bound is vacuous: it holds, but is too wide")

@@ -80,7 +80,8 @@ def test_every_kernel_gives_the_gradient_of_a_learned_alpha(kind, name):
     found = {}
     for backend in ("reference", *BACKENDS):
         for memory in MEMORIES if backend != "reference" else ("store",):
-            model, inputs = learner(name, kind, backend=backend, memory=memory)
+            # A filter that mixes all neurons: those that never fire have gradients, too.
+            model, inputs = learner(name, kind, filter="qr", backend=backend, memory=memory)
             answer(model, inputs).sin().sum().backward()
             logits = [p.grad for n, p in model.named_parameters() if n.startswith("alpha_logit")]
             found[backend, memory] = torch.cat([g.reshape(-1) for g in logits])
@@ -88,7 +89,7 @@ def test_every_kernel_gives_the_gradient_of_a_learned_alpha(kind, name):
     assert float(exact.abs().min()) > 0
     for how, gradient in found.items():
         torch.testing.assert_close(gradient, exact, rtol=1e-10, atol=1e-12, msg=str(how))
-    model, inputs = learner(name, kind)
+    model, inputs = learner(name, kind, filter="qr")
     logit = model.get_parameter("alpha_logit_l0" if name == "rnn" else "alpha_logit_0")
     sides = []
     with torch.no_grad():
@@ -119,7 +120,8 @@ def test_alpha_stays_inside_whatever_the_optimiser_does():
 def test_it_learns_the_alpha_of_a_teacher():
     """With W, W_i, b and O known, gradient descent on the logits alone recovers α, per neuron."""
     true = torch.tensor([0.02, 0.05, 0.1, 0.3], dtype=f64)
-    kw = {"nonlinearity": "tanh", "init": "scaled_normal", "dtype": f64}
+    kw = {"nonlinearity": "tanh", "init": "scaled_normal", "gain": 1.0, "dtype": f64}
+    kw["filter"] = {"name": "broad", "horizon": 50}  # which would follow from the first α
     teacher = RoaRNN(3, 4, alpha=true, generator=gen(), **kw)
     pupil = RoaRNN(
         3, 4, alpha=torch.full((4,), 0.1, dtype=f64), learn_rho=True, generator=gen(), **kw
@@ -210,7 +212,10 @@ def test_functional_call_reaches_it():
     rnn = RoaRNN(3, 4, horizon=8, learn_rho=True, dtype=f64, generator=gen())
     u = data(8, 2, 3)
     other = {"alpha_logit_l0": torch.tensor(0.0, dtype=f64)}
-    half = RoaRNN(3, 4, alpha=0.5, dtype=f64, generator=gen())
+    # Filter and gain stay as the first α made them.
+    half = RoaRNN(
+        3, 4, alpha=0.5, filter=rnn.filter_l0, gain=rnn.gain_of("_l0"), dtype=f64, generator=gen()
+    )
     called = torch.func.functional_call(rnn, other, (u,))[0]
     torch.testing.assert_close(called, half(u)[0], rtol=1e-13, atol=1e-13)
 

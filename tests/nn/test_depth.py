@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from roann import RoaFNN, RoaLayer, RoaRNN, RoaRNNCell, filters
+from roann import PAPER, RoaFNN, RoaLayer, RoaRNN, RoaRNNCell, filters
 from roann.kernels.memory import MEMORIES
 
 # Small horizons on purpose: the theorem is not what is tested here.
@@ -85,9 +85,10 @@ def test_counts_and_default_horizon():
     net = RoaFNN([2] * 49 + [1], rho=5.0)
     assert sum(p.numel() for p in net.parameters()) == 291
     assert net.alpha == 5 / 49
-    shared = RoaFNN([4] * 10, recycle=True)
+    shared = RoaFNN([4] * 10, recycle=True, **PAPER)
     assert sum(b.numel() for b in shared.buffers()) == 16
-    assert sum(b.numel() for b in RoaFNN([4] * 10).buffers()) == 9 * 16
+    assert sum(b.numel() for b in RoaFNN([4] * 10, **PAPER).buffers()) == 9 * 16
+    assert sum(b.numel() for b in RoaFNN([4] * 10).buffers()) == 9 * 2  # an angle for each plane
 
 
 def test_alpha_one_is_a_perceptron():
@@ -107,14 +108,15 @@ def test_alpha_zero_keeps_the_norm():
     torch.testing.assert_close(wider(x).norm(dim=1), x.norm(dim=1), rtol=1e-13, atol=0)
 
 
-def test_trains_with_torchs_optimisers():
+@pytest.mark.parametrize(("settings", "updates"), [(PAPER, 100), ({}, 150)], ids=str)
+def test_trains_with_torchs_optimisers(settings, updates):
     """A hundred layers learn the sign of x₀ x₁, which no linear map can."""
-    net = RoaFNN([2] * 100 + [1], rho=5.0, generator=gen(1))
+    net = RoaFNN([2] * 100 + [1], rho=5.0, generator=gen(1), **settings)
     x = data(200, 2, dtype=torch.float32)
     y = (x[:, :1] * x[:, 1:]).sign()
     optimiser = torch.optim.Adam(net.parameters(), lr=0.05)
     first = None
-    for _ in range(100):
+    for _ in range(updates):
         optimiser.zero_grad()
         loss = nn.functional.mse_loss(net(x), y)
         first = first or loss.item()

@@ -31,6 +31,12 @@ def rounded(model, dtype):
     return twin
 
 
+def buffer(rnn):
+    """What the filter holds."""
+    (value,) = rnn.filter_l0.buffers()
+    return value
+
+
 def relative(a, b):
     return float((a.float() - b).detach().norm() / b.detach().norm())
 
@@ -89,20 +95,23 @@ def test_around_a_module(dtype, vector):
 
 
 @halved
-def test_alpha_and_filter_survive_there_and_back(dtype):
+@pytest.mark.parametrize("filter", ["broad", "qr"])
+def test_alpha_and_filter_survive_there_and_back(dtype, filter):
     alpha = torch.linspace(5e-4, 2e-3, 32)
     for start in (torch.float32, f64):
-        rnn = RoaRNN(3, 32, alpha=alpha, dtype=start, generator=gen())
-        O = rnn.filter_l0.matrix.clone()
+        rnn = RoaRNN(3, 32, alpha=alpha, dtype=start, filter=filter, generator=gen())
+        O, gain = buffer(rnn).clone(), rnn.gain_of("_l0").clone()
         rnn.to(dtype)
         assert rnn.weight_hh_l0.dtype == dtype
-        assert torch.equal(rnn.filter_l0.matrix, O)
+        assert torch.equal(buffer(rnn), O)
         assert torch.equal(rnn.alpha, alpha.to(start))
+        assert rnn.gain_of("_l0").dtype == torch.float32
         rnn.to(start)
-        assert torch.equal(rnn.filter_l0.matrix, O)
+        assert torch.equal(buffer(rnn), O)
         assert torch.equal(rnn.alpha, alpha.to(start))
-    made = RoaRNN(3, 32, alpha=alpha, dtype=dtype)
-    assert made.alpha.dtype == made.filter_l0.matrix.dtype == torch.float32
+        assert torch.equal(rnn.gain_of("_l0"), gain)
+    made = RoaRNN(3, 32, alpha=alpha, dtype=dtype, filter=filter)
+    assert made.alpha.dtype == buffer(made).dtype == torch.float32
     assert torch.equal(made.alpha, alpha)
 
 
@@ -145,7 +154,7 @@ def test_a_thousand_steps_of_a_rnn(dtype, vector, learn):
 def test_made_in_half_precision(dtype):
     rnn = RoaRNN(3, 32, horizon=1000, dtype=dtype, generator=gen())
     assert {p.dtype for p in rnn.parameters()} == {dtype}
-    assert rnn.filter_l0.matrix.dtype == torch.float32
+    assert buffer(rnn).dtype == torch.float32
     u = data(1000, 2, 3).to(dtype)
     full = RoaRNN(3, 32, horizon=1000, generator=gen())
     expected, _ = rounded(full, dtype)(u.float())

@@ -30,12 +30,12 @@ every = pytest.mark.parametrize("name", MAKERS)
 def test_it_is_told_at_construction(name):
     """N = 128, horizon 10, N(0, 1): α(1 + ‖W‖) ≈ 2.3."""
     with pytest.warns(HypothesisWarning) as caught:
-        MAKERS[name](horizon=10, generator=gen())
+        MAKERS[name](horizon=10, init="normal", generator=gen())
     assert len(caught) == 1
     text = str(caught[0].message)
     got = float(text.split("got ")[1].split(":")[0])
     assert 2.1 < got < 2.4
-    for cure in ("lower rho", "raise horizon", 'init="scaled_normal"', "roann.certify"):
+    for cure in ("lower rho", "raise horizon", "max_norm", "roann.certify"):
         assert cure in text
     assert caught[0].filename == __file__, "it points at the line that builds the layer"
 
@@ -47,6 +47,8 @@ def test_it_is_told_at_construction(name):
         {"horizon": 100},
         {"horizon": 10, "rho": 0.1},
         {"horizon": 10, "init": "scaled_normal"},
+        {"horizon": 10, "init": "balanced"},  # the default
+        {"horizon": 10, "max_norm": 2.0},
         {"alpha": 1.0},  # a plain network: no theorem
         {"alpha": 0.0},
         {"horizon": 10, "device": "meta"},
@@ -56,13 +58,14 @@ def test_it_is_told_at_construction(name):
 def test_the_cures_work(name, settings):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        MAKERS[name](generator=gen(), **settings)
+        MAKERS[name](generator=gen(), **{"init": "normal"} | settings)
+        MAKERS[name](horizon=10, generator=gen())
 
 
 @every
 def test_once_per_layer_and_never_in_a_forward(name):
     with pytest.warns(HypothesisWarning):
-        model = MAKERS[name](horizon=10, generator=gen())
+        model = MAKERS[name](horizon=10, init="normal", generator=gen())
     features = {"layer": 128, "deep": 128}.get(name, 1)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -75,7 +78,7 @@ def test_once_per_layer_and_never_in_a_forward(name):
 
 @every
 def test_weights_that_are_loaded_are_looked_at(name):
-    model = MAKERS[name](horizon=100, generator=gen())
+    model = MAKERS[name](horizon=100, init="normal", generator=gen())
     state = model.state_dict()
     large = {k: 10 * v if "weight" in k else v for k, v in state.items()}
     with pytest.warns(HypothesisWarning, match=r"got 2[0-9.]+:"):
@@ -83,6 +86,10 @@ def test_weights_that_are_loaded_are_looked_at(name):
     ghost = MAKERS[name](horizon=100, device="meta")
     with pytest.warns(HypothesisWarning):
         ghost.load_state_dict(large, assign=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # under a cap no weights are too large
+        limited = MAKERS[name](horizon=100, max_norm=50.0, generator=gen())
+        limited.load_state_dict(large, strict=False)
 
 
 def test_reset_after_a_quiet_construction():
@@ -94,11 +101,11 @@ def test_reset_after_a_quiet_construction():
 
 def test_the_largest_alpha_of_a_vector_counts():
     alpha = torch.full((128,), 1e-4)
-    RoaRNN(1, 128, alpha=alpha, generator=gen())
+    RoaRNN(1, 128, alpha=alpha, init="normal", generator=gen())
     alpha[7] = 0.1
     for learn in (False, True):
         with pytest.warns(HypothesisWarning):
-            RoaRNN(1, 128, alpha=alpha, learn_rho=learn, generator=gen())
+            RoaRNN(1, 128, alpha=alpha, learn_rho=learn, init="normal", generator=gen())
 
 
 def test_where_no_theorem_is_claimed_nothing_is_said():

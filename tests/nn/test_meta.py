@@ -23,7 +23,7 @@ MAKERS = {
     "deep": lambda **kw: RoaFNN([3, 4, 4, 4, 2, 2], alpha=0.01, **kw),
     "deep, recycled": lambda **kw: RoaFNN([4, 4, 3, 4, 3, 4], alpha=0.01, recycle=True, **kw),
 }
-FILTERS = ["qr", "haar", "permutation", "rotations", "householder"]
+FILTERS = ["broad", "qr", "haar", "permutation", "rotations", "householder"]
 
 
 def inputs(name):
@@ -97,7 +97,7 @@ def test_continuous_time_and_wrapped_modules():
     f = nn.Linear(3, 3)
     roa = Roa(f, alpha=0.5, device="meta")
     roa.filter.to_empty(device="cpu")
-    with pytest.raises(RuntimeError, match="filter: expected a QR that was drawn or loaded"):
+    with pytest.raises(RuntimeError, match="filter: expected a Broad that was drawn or loaded"):
         roa(u)
     roa.reset_parameters(gen())
     assert torch.equal(roa(u), Roa(f, alpha=0.5, generator=gen())(u))
@@ -112,7 +112,47 @@ def test_every_module_resets_itself_as_fsdp_asks():
             module.reset_parameters()
     O = model[0].filter_l0.to_dense()
     assert float((O @ O.T - torch.eye(4)).abs().max()) < 1e-6
-    assert model(inputs("rnn"))[0].isfinite().all()
+    direct = RoaRNN(3, 4, alpha=0.01, generator=gen())
+    model[0].load_state_dict(direct.state_dict())
+    assert torch.equal(model(inputs("rnn"))[0], direct(inputs("rnn"))[0])
+
+
+@pytest.mark.parametrize("filter", ["broad", "rotations", "qr"])
+def test_the_gain_comes_with_the_numbers_of_the_filter(filter):
+    """Also if the filter gets them on its own, after the layer."""
+    kw = {"alpha": 0.01, "filter": filter}
+    rnn = RoaRNN(3, 4, device="meta", **kw)
+    for module in rnn.modules():
+        module.to_empty(device="cpu", recurse=False)
+        module.reset_parameters(gen())
+    drawn = RoaRNN(3, 4, generator=gen(), **(kw | {"filter": rnn.filter_l0}))
+    assert torch.equal(rnn(inputs("rnn"))[0], drawn(inputs("rnn"))[0])
+    emptied = RoaRNN(3, 4, device="meta", **kw).to_empty(device="cpu")
+    emptied.filter_l0.load_state_dict(rnn.filter_l0.state_dict())
+    emptied = emptied.to("cpu", torch.float64)
+    wanted = drawn.gain_of("_l0").double()
+    torch.testing.assert_close(emptied.gain_of("_l0"), wanted, rtol=1e-6, atol=0)
+
+
+def test_an_ensemble_around_a_model_without_numbers():
+    models = [RoaRNN(3, 4, alpha=0.01, generator=gen(seed)) for seed in range(3)]
+    state = torch.func.stack_module_state(models)
+    base = copy.deepcopy(models[0]).to("meta")
+    u = inputs("rnn")
+    call = lambda *state: torch.func.functional_call(base, state, (u,))[0]  # noqa: E731
+    outputs = torch.vmap(call)(*state)
+    for model, output in zip(models, outputs, strict=True):
+        torch.testing.assert_close(output, model(u)[0], rtol=1e-5, atol=1e-6)
+
+
+def test_a_default_device_without_numbers_changes_no_setting():
+    """The horizon of the filter follows from α, wherever tensors are made."""
+    with torch.device("meta"):
+        ghost = RoaRNN(3, 4, alpha=0.01)
+        real = RoaRNN(3, 4, alpha=0.01, device="cpu", generator=gen())
+    direct = RoaRNN(3, 4, alpha=0.01, generator=gen())
+    assert ghost.settings() == real.settings() == direct.settings()
+    assert torch.equal(real(inputs("rnn"))[0], direct(inputs("rnn"))[0])
 
 
 def test_the_default_device_is_that_of_the_filter_too():
@@ -128,7 +168,7 @@ def test_the_default_device_is_that_of_the_filter_too():
         assert torch.equal(rnn.state_dict()[key], value), key
 
 
-@pytest.mark.parametrize("filter", ["qr", "permutation", "rotations", "householder"])
+@pytest.mark.parametrize("filter", ["broad", "qr", "permutation", "rotations", "householder"])
 def test_a_real_layer_that_was_emptied_is_refused_until_it_is_drawn(filter):
     rnn = RoaRNN(3, 8, horizon=99, filter=filter).to_empty(device="cpu")
     with pytest.raises(RuntimeError, match="by to_empty, without numbers"):

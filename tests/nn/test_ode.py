@@ -41,7 +41,8 @@ GAPS = torch.tensor([0.5, 2.0, 0.0, 1.0, 3.7, 0.01], dtype=f64)
 
 
 def drive(model, u):
-    return u @ model.weight_ih_l0.T + model.bias_l0
+    gain = model.gain_of("_l0")
+    return (1 if gain is None else gain) * (u @ model.weight_ih_l0.T + model.bias_l0)
 
 
 def by_hand(model, u, x, gaps, reading="euler"):
@@ -60,7 +61,8 @@ def by_hand(model, u, x, gaps, reading="euler"):
 
 @pytest.mark.parametrize(
     ("reading", "filter"),
-    [(r, f) for r in ("isometric", "euler") for f in ("rotations", "identity")] + [("euler", "qr")],
+    [(r, f) for r in ("isometric", "euler") for f in ("broad", "rotations", "identity")]
+    + [("euler", "qr")],
 )
 def test_eulers_step_of_the_appendix_is_the_discrete_layer(reading, filter):
     """Δt = 1/(L−1) and τ = 1/ρ: the layer of Eq. (19), name by name, and Euler's step of (D.1)."""
@@ -291,9 +293,9 @@ def test_without_torchdiffeq(monkeypatch):
 
 
 BAD_MAKINGS = [
-    ({"filter": "qr"}, ValueError, "filter: expected 'rotations' or 'identity' for .* got 'qr'"),
+    ({"filter": "qr"}, ValueError, "filter: expected 'broad' or another .* powers .* got 'qr'"),
     ({"reading": "eular", "method": "rk4"}, ValueError, "did you mean 'euler'"),
-    ({"filter": "qr", "method": "rk4"}, ValueError, "filter: expected 'rotations' or 'identity'"),
+    ({"filter": "qr", "method": "rk4"}, ValueError, "filter: expected 'broad' or another"),
     ({"tolerance": 0, "method": "rk4"}, ValueError, "tolerance: expected a finite number above 0"),
     ({"dt": 0}, ValueError, "dt: expected a finite number above 0"),
     ({"method": "dopri"}, ValueError, "method: expected a method of torchdiffeq"),
@@ -342,7 +344,7 @@ def test_what_eulers_steps_cannot_do_is_said():
 
 def test_certificates_and_layouts():
     rnn = RoaRNN(3, 6, nonlinearity="tanh", alpha=0.01, filter="rotations", dtype=f64)
-    model = ode(alpha=0.01)
+    model = ode(alpha=0.01, filter="rotations")
     model.load_state_dict(rnn.state_dict())
     u = data(20, 3)
     ours, theirs = certify(model, u), certify(rnn, u)

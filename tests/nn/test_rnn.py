@@ -11,7 +11,8 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pack_sequence
 
-from roann import RoaRNN, filters
+import roann
+from roann import PAPER, RoaRNN, filters
 from roann.kernels.memory import MEMORIES
 
 # Small horizons on purpose: the theorem is not what is tested here.
@@ -111,11 +112,13 @@ def test_batch_first():
     assert torch.equal(a(u[0])[0], b(u[0])[0])  # unbatched input has no batch to put first
 
 
-def test_its_docstring_is_the_truth():
+@pytest.mark.parametrize("settings", [{}, roann.PAPER, {"max_norm": 0.7, "gain": 3.0}], ids=str)
+def test_its_docstring_is_the_truth(settings):
     """The plain loop in RoaRNN's docstring, executed, gives RoaRNN's output."""
     text = re.search(r"The plain loop it computes::\n\n(.*?)\n\n    Args:", RoaRNN.__doc__, re.S)
-    rnn = RoaRNN(3, 5, horizon=7, dtype=f64, generator=gen())
-    names = {"rnn": rnn, "input": data(7, 2, 3), "hx": data(1, 2, 5, seed=2), "torch": torch}
+    rnn = RoaRNN(3, 5, horizon=7, dtype=f64, generator=gen(), **settings)
+    names = {"rnn": rnn, "input": data(7, 2, 3), "hx": data(1, 2, 5, seed=2)}
+    names |= {"torch": torch, "roann": roann}
     output, h_n = rnn(names["input"], names["hx"])
     exec(textwrap.dedent(text.group(1)), names)
     torch.testing.assert_close(output, names["output"], rtol=1e-13, atol=1e-13)
@@ -134,9 +137,12 @@ def test_alpha_zero_is_an_isometry(name):
 def test_vector_alpha_multiplies_from_the_left():
     """diag(1 − α) O x, not O diag(1 − α) x: seen only with a non-constant α."""
     alpha = torch.tensor([0.0, 0.3, 0.9], dtype=f64)
-    rnn = RoaRNN(2, 3, alpha=alpha, nonlinearity="identity", dtype=f64, generator=gen())
+    rnn = RoaRNN(
+        2, 3, alpha=alpha, nonlinearity="identity", filter="qr", dtype=f64, generator=gen()
+    )
     u, hx = data(1, 1, 2), data(1, 1, 3)
-    y = rnn.weight_hh_l0 @ hx[0, 0] + rnn.weight_ih_l0 @ u[0, 0] + rnn.bias_l0
+    drive = rnn.weight_ih_l0 @ u[0, 0] + rnn.bias_l0
+    y = rnn.weight_hh_l0 @ hx[0, 0] + rnn.gain_of("_l0") * drive
     expected = alpha * y + (1 - alpha) * (rnn.filter_l0.to_dense() @ hx[0, 0])
     torch.testing.assert_close(rnn(u, hx)[1][0, 0], expected, rtol=1e-13, atol=1e-14)
     assert torch.equal(rnn.alpha, alpha)
@@ -195,31 +201,36 @@ def test_reset_parameters_leaves_the_filter():
 
 
 def test_names_and_counts():
-    rnn = RoaRNN(1, 178, horizon=784)
+    rnn = RoaRNN(1, 178, horizon=784, **PAPER)
     names = [n for n, _ in rnn.named_parameters()]
     assert names == ["weight_ih_l0", "weight_hh_l0", "bias_l0"]
     assert {k for k in rnn.state_dict() if k not in names} == {"filter_l0.matrix", "_extra_state"}
     for N, count in ((178, 33_830), (256, 68_618), (512, 268_298)):
         parts = (RoaRNN(1, N, horizon=784, device="meta"), nn.Linear(N, 10, device="meta"))
         assert sum(p.numel() for m in parts for p in m.parameters()) == count
-    both = RoaRNN(2, 3, 2, bidirectional=True, alpha=0.1)
+    ours = {k for k in RoaRNN(1, 178, horizon=784).state_dict() if k not in names}
+    assert ours == {"filter_l0.angle", "_extra_state"}
+    both = RoaRNN(2, 3, 2, bidirectional=True, alpha=0.1, **PAPER)
     assert {"weight_hh_l1_reverse", "bias_l0_reverse", "filter_l1_reverse.matrix"} <= set(
         both.state_dict()
     )
 
 
-@pytest.mark.parametrize("init", ["normal", "scaled_normal", "uniform", "orthogonal"])
+@pytest.mark.parametrize("init", ["balanced", "normal", "scaled_normal", "uniform", "orthogonal"])
 def test_initialisations(init):
     N = 200
     rnn = RoaRNN(50, N, horizon=10, init=init, generator=gen(), dtype=f64)
     W, others = rnn.weight_hh_l0.detach(), [rnn.weight_ih_l0.detach(), rnn.bias_l0.detach()]
     spread = {"normal": 1, "scaled_normal": N**-0.5, "uniform": (3 * N) ** -0.5}
+    spread["balanced"] = N**-0.5
     if init == "orthogonal":
         torch.testing.assert_close(W @ W.T, torch.eye(N, dtype=f64), rtol=0, atol=1e-6)
     else:
         assert float(W.std()) == pytest.approx(spread[init], rel=0.02)
-    wide = 1 if "normal" in init else (3 * N) ** -0.5
-    assert float(others[0].std()) == pytest.approx(wide, rel=0.03)
+    wide = 1 if "normal" in init or init == "balanced" else (3 * N) ** -0.5
+    into = 50**-0.5 if init == "balanced" else wide
+    assert float(others[0].std()) == pytest.approx(into, rel=0.03)
+    assert float(others[1].std()) == pytest.approx(wide, rel=0.15)
 
 
 def test_moves_copies_and_pickles():

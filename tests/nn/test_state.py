@@ -112,12 +112,18 @@ def test_settings_that_cannot_be_read_are_refused(given):
 
 @every
 def test_a_learned_alpha_may_be_loaded_from_any_start(name):
-    learned = MAKERS[name](**BASE | {"alpha": 0.01, "learn_rho": True})
-    other = MAKERS[name](**BASE | {"alpha": 0.1, "learn_rho": True, "init": "uniform"})
+    kw = BASE | {"learn_rho": True, "gain": 1.0}
+    learned = MAKERS[name](**kw | {"alpha": 0.01})
+    other = MAKERS[name](**kw | {"alpha": 0.1, "init": "uniform"})
     assert learned.load_state_dict(other.state_dict()) == ([], [])
     assert torch.equal(torch.as_tensor(learned.alpha), torch.as_tensor(other.alpha))
+    if name in ("rnn", "cell", "ode"):  # unless the gain follows from that start
+        kw |= {"gain": None}
+        last, first = (MAKERS[name](**kw | {"alpha": a}) for a in (0.01, 0.1))
+        with pytest.raises(RuntimeError, match=r"gain={'alpha': 0.01}.*got gain={'alpha': 0.1}"):
+            last.load_state_dict(first.state_dict())
     with pytest.raises(RuntimeError, match=r"expected alpha='learned'.*got alpha=0.01"):
-        learned.load_state_dict(MAKERS[name](**BASE).state_dict())
+        learned.load_state_dict(MAKERS[name](**BASE | {"gain": 1.0}).state_dict())
     with pytest.raises(RuntimeError, match=r"expected alpha=0.01.*got alpha='learned'"):
         MAKERS[name](**BASE).load_state_dict(other.state_dict())
 
@@ -145,17 +151,38 @@ def test_a_vector_alpha_is_compared_too(name):
 
 def test_alpha_is_compared_to_rounding():
     """0.7 / 100 and 0.007 differ in the last bit."""
-    a, b = MAKERS["cell"](rho=0.7, horizon=100), MAKERS["cell"](alpha=0.007)
+    make = MAKERS["cell"]
+    a, b = make(rho=0.7, horizon=100, filter="qr"), make(alpha=0.007, filter="qr")
     assert a.alpha != b.alpha
     assert a.load_state_dict(b.state_dict()) == ([], [])
+    a, b = make(horizon=49), make(alpha=1 / 49)  # so are the settings of a filter
+    assert a.filter.horizon != b.filter.horizon
+    assert a.load_state_dict(b.state_dict()) == ([], [])
+    with pytest.raises(RuntimeError, match=r"filter={'name': 'broad', 'horizon': 49.0}, as in"):
+        a.load_state_dict(make(horizon=50).state_dict())
+
+
+def test_a_designed_filter_follows_from_the_settings_that_stay():
+    """Not strict: the weights come, the filter of the horizon stays, and both are told."""
+    a, b = (RoaRNN(3, 64, horizon=h, init="uniform", generator=gen(h)) for h in (50, 500))
+    before = a.filter_l0.angle.clone()
+    with pytest.raises(RuntimeError, match=r"filter_l0.angle: angle: expected those of Broad"):
+        a.load_state_dict(b.state_dict())
+    for assign in (False, True):
+        missing, unexpected = a.load_state_dict(b.state_dict(), strict=False, assign=assign)
+        assert missing == []
+        assert [text.split(":")[0] for text in unexpected] == ["_extra_state", "filter_l0.angle"]
+        assert torch.equal(a.weight_hh_l0, b.weight_hh_l0)
+        assert torch.equal(a.filter_l0.angle, before)
 
 
 def test_layers_of_one_kind_share_weights_across_classes():
     rnn = RoaRNN(3, 4, alpha=0.01, filter="rotations", generator=gen())
-    ode = RoaODE(3, 4, alpha=0.01, generator=gen(1))
+    ode = RoaODE(3, 4, alpha=0.01, filter="rotations", generator=gen(1))
     assert ode.load_state_dict(rnn.state_dict()) == ([], [])
+    other = RoaODE(3, 4, alpha=0.01, dt=0.5, filter="rotations")
     with pytest.raises(RuntimeError, match=r"expected dt=1.0, as in this layer, got dt=0.5"):
-        ode.load_state_dict(RoaODE(3, 4, alpha=0.01, dt=0.5).state_dict())
+        ode.load_state_dict(other.state_dict())
 
 
 def test_a_wrapped_module_has_it_too():

@@ -64,7 +64,7 @@ def test_a_cell_is_filtered_along_its_state(kind):
 
 
 def test_a_wrapped_rnn_cell_is_a_roarnn_cell():
-    ours = RoaRNNCell(3, 4, nonlinearity="tanh", horizon=10, dtype=f64, generator=gen())
+    ours = RoaRNNCell(3, 4, nonlinearity="tanh", horizon=10, gain=1.0, dtype=f64, generator=gen())
     f = nn.RNNCell(3, 4, dtype=f64)
     with torch.no_grad():
         f.weight_ih.copy_(ours.weight_ih)
@@ -187,21 +187,22 @@ def test_blocks_of_other_networks(make):
 
 
 def test_parameters_buffers_and_copies():
-    wrapped = Roa(perceptron(4, 4), alpha=0.1, learn_rho=True, generator=gen())
+    kw = {"filter": "qr", "learn_rho": True}  # the default filter follows from alpha
+    wrapped = Roa(perceptron(4, 4), alpha=0.1, generator=gen(), **kw)
     names = [n for n, _ in wrapped.named_parameters()]
     assert names == ["alpha_logit", "module.0.weight", "module.0.bias"]
     assert {n for n, _ in wrapped.named_buffers()} == {"filter.matrix"}
     x = data(3, 4)
     twin = copy.deepcopy(wrapped)
     assert torch.equal(twin(x), wrapped(x))
-    other = Roa(perceptron(4, 4), alpha=0.7, learn_rho=True)
+    other = Roa(perceptron(4, 4), alpha=0.7, **kw)
     other.load_state_dict(wrapped.state_dict())
     assert torch.equal(other(x), wrapped(x))
     wrapped(x).sum().backward()
     assert float(wrapped.alpha_logit.grad.abs()) > 0
     assert "learned" in repr(wrapped)
     assert wrapped.filter.matrix.dtype == f64  # where and what the module is
-    assert Roa(nn.Linear(3, 3, device="meta"), alpha=0.1).filter.matrix.is_meta
+    assert Roa(nn.Linear(3, 3, device="meta"), alpha=0.1, filter="qr").filter.matrix.is_meta
 
 
 def test_gradients_survive_a_long_sequence_in_a_wrapped_gru():

@@ -13,6 +13,7 @@ after `double().float()` the last bit of an entry may differ.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, NoReturn, Self
@@ -157,6 +158,17 @@ class Filter(nn.Module, ABC):
         """Whether it came from the meta device without numbers, neither drawn nor loaded since."""
         return self._empty
 
+    def refuse_emptied(self) -> None:
+        """Raise RuntimeError if it is `emptied`."""
+        if self._empty:
+            _checks.fail(
+                "filter",
+                f"a {type(self).__name__} that was drawn or loaded",
+                "one emptied by to_empty, without numbers",
+                "call reset_parameters() of the layer, or load_state_dict",
+                RuntimeError,
+            )
+
     def turned(self, power: Tensor) -> Linear:
         """O raised to a real power, where `has_powers`; `power` is () or (T, 1)."""
         return self._no_powers()
@@ -225,13 +237,7 @@ class Filter(nn.Module, ABC):
     def _held(self, name: str) -> Tensor:
         """A buffer or what stands in its place; bypasses `nn.Module.__getattr__` for speed."""
         if self._empty:
-            _checks.fail(
-                "filter",
-                f"a {type(self).__name__} that was drawn or loaded",
-                "one emptied by to_empty, without numbers",
-                "call reset_parameters() of the layer, or load_state_dict",
-                RuntimeError,
-            )
+            self.refuse_emptied()
         value = self._buffers.get(name)
         return getattr(self, name) if value is None else value
 
@@ -290,6 +296,12 @@ def rounding(dtype: torch.dtype, n: int) -> float:
     float32, or once kept in it: 10 eps for each of n terms.
     """
     return 2 * torch.finfo(dtype).eps + 10 * n * torch.finfo(torch.float32).eps
+
+
+def distance_from_turns(angle: Tensor) -> Tensor:
+    """|θ| up to whole turns: in [0, π]."""
+    turn = angle.abs().remainder(2 * math.pi)
+    return torch.minimum(turn, 2 * math.pi - turn)
 
 
 def _fit(x: Tensor, width: int) -> Tensor:

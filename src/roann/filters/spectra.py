@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from roann import _checks
-from roann.filters.base import Filter, _Source
+from roann.filters.base import Filter, _Source, distance_from_turns
 from roann.kernels.linear import Linear, Planes
 
 HORIZON = 1000.0  # of a filter that is made outside a layer
@@ -47,6 +47,10 @@ class Spectrum(Filter):
         in_features: columns of O; the same as the rows if not given.
         horizon: the number of steps that the slowest planes are made for; a layer passes its own.
         depth, generator, device, dtype: as in `Filter`; nothing is drawn from the generator.
+
+    Example:
+        >>> isinstance(roann.filters.make("broad", 4), Spectrum)
+        True
     """
 
     has_powers = True
@@ -82,8 +86,32 @@ class Spectrum(Filter):
         return {"angle": angles.expand(*self._lead(), -1).contiguous()}
 
     def _check(self, buffers: Mapping[str, Tensor]) -> None:
-        if not bool(buffers["angle"].to(self.angle.dtype).isfinite().all()):  # as it will be kept
-            _checks.fail("angle", "finite numbers", "NaN or infinity")
+        given = buffers["angle"].to(torch.float64)
+        own = self._angles(self.larger // 2).expand_as(given)
+        kept = torch.finfo(buffers["angle"].dtype)
+        least = max(kept.eps, torch.finfo(torch.float32).eps)  # it may have been in float32 before
+        if not torch.allclose(given, own, rtol=2 * least, atol=kept.tiny * kept.eps):
+            most = float((given - own).abs().max())
+            _checks.fail("angle", f"those of {self}", f"others, by up to {most:.3g}")
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
+        """As `Filter`'s; other angles than its own are an unexpected key, and change nothing.
+
+        They follow from the settings, and a layer keeps its settings: Note [What travels with the
+        weights] in `roann.nn.module`.
+        """
+        key = prefix + "angle"
+        given = state_dict.get(key)
+        try:
+            if given is not None:
+                self.verify({"angle": given})
+        except ValueError as e:
+            if _numbers(given, self.angle.shape):
+                args[-2].append(f"{key}: {e}")
+                own = self._draw(_Source(None, None))["angle"].to(self.angle.dtype)
+                own = own if self.angle.is_meta else own.to(self.angle.device)
+                state_dict = {**state_dict, key: own}
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def _core(self) -> Linear:
         return self.turned(torch.ones((), dtype=self.angle.dtype, device=self.angle.device))
@@ -95,12 +123,11 @@ class Spectrum(Filter):
 
     def generator_of(self, x: Tensor) -> Tensor:
         """(log O) x."""
-        quarter = Planes(torch.zeros_like(x[..., :1]), self._signed().to(x.dtype))
-        return quarter.matvec(x)
+        return Planes(x.new_zeros(1), self._signed().to(x.dtype)).matvec(x)
 
     def coordinate_angles(self) -> Tensor:
-        """|θ| of the plane of each output coordinate: (out,), or (depth, out)."""
-        return self._signed().abs()[..., : self.out_features]
+        """|θ|, as the distance from a whole number of turns: (out,), or (depth, out)."""
+        return distance_from_turns(self._signed())[..., : self.out_features]
 
     def _signed(self) -> Tensor:
         """(θ, −θ) for every plane, and 0 for a coordinate without one."""
@@ -114,20 +141,28 @@ class Spectrum(Filter):
         return {"horizon": self.horizon}
 
 
+def _numbers(value: Any, shape: torch.Size) -> bool:
+    """Whether these are finite floats of that shape."""
+    if not isinstance(value, Tensor) or value.layout != torch.strided or value.shape != shape:
+        return False
+    return value.is_floating_point() and value.itemsize > 1 and bool(value.isfinite().all())
+
+
 def still(planes: int) -> Tensor:
     """Angles of planes that do not turn."""
-    return torch.zeros(planes, dtype=torch.float64)
+    return torch.zeros(planes, dtype=torch.float64, device="cpu")
 
 
 def slow(planes: int, horizon: float) -> Tensor:
     """Angles evenly spaced in their logarithm, the slowest an eighth of a turn in a horizon."""
     ends = math.log(math.pi / (SLOWEST * max(horizon, 1.0))), math.log(math.pi)
-    return torch.linspace(*ends, planes, dtype=torch.float64).exp()
+    return torch.linspace(*ends, planes, dtype=torch.float64, device="cpu").exp()
 
 
 def spread(planes: int) -> Tensor:
     """Angles evenly spaced in (0, π)."""
-    return (torch.arange(planes, dtype=torch.float64) + 0.5) * math.pi / max(planes, 1)
+    order = torch.arange(planes, dtype=torch.float64, device="cpu")
+    return (order + 0.5) * math.pi / max(planes, 1)
 
 
 @final
@@ -235,9 +270,9 @@ class Angles(Spectrum):
     Shape: x (…, in) gives O x (…, out).
 
     Example:
-        >>> O = Angles(2, angles=[math.pi / 2])
-        >>> O.matvec(torch.tensor([1.0, 0.0])).round()
-        tensor([0., -1.])
+        >>> O = Angles(2, angles=[math.pi / 3])
+        >>> O.matvec(torch.tensor([1.0, 0.0]))
+        tensor([ 0.5000, -0.8660])
         >>> rnn = roann.RoaRNN(1, 4, horizon=100, filter=Angles(4, angles=[0.0, 0.1]))
     """
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from roann import _checks
-from roann.filters.base import Filter, _Source, rounding
+from roann.filters.base import Filter, _Source, distance_from_turns, rounding
 from roann.filters.permutation import permutation
 from roann.kernels.linear import Linear, Rotation
 
@@ -78,8 +78,7 @@ class Rotations(Filter):
 
     def coordinate_angles(self) -> Tensor:
         """|θ|, as the distance from a whole number of turns: (out,), or (depth, out)."""
-        turn = self._held("angle").abs().remainder(2 * math.pi)
-        return torch.minimum(turn, 2 * math.pi - turn)[..., : self.out_features]
+        return distance_from_turns(self._held("angle"))[..., : self.out_features]
 
 
 @dataclass(frozen=True)

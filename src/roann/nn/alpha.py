@@ -84,7 +84,7 @@ class Alpha:
         return (
             self._own(start)
             if isinstance(start, Tensor)
-            else torch.tensor(start, dtype=torch.float64)
+            else torch.tensor(start, dtype=torch.float64, device="cpu")
         )
 
     @property

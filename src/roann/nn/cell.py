@@ -21,9 +21,10 @@ from roann.nn.norm import CapMemo
 class RoaRNNCell(RoaModule):
     r"""One step of a roaRNN: `torch.nn.RNNCell`'s contract.
 
-    .. math:: x' = \alpha\, \phi(W x + W_i u + b) + (1 - \alpha)\, O x
+    .. math:: x' = \alpha\, \phi(W x + \gamma \odot (W_i u + b)) + (1 - \alpha)\, O x
 
-    u is `input`, x `hx`, W `weight_hh`, W_i `weight_ih`, b `bias`, O `filter`.
+    u is `input`, x `hx`, W `weight_hh`, W_i `weight_ih`, b `bias`, O `filter`, and γ the fixed
+    `gain_of("")`.
 
     Args:
         input_size: I.
@@ -64,7 +65,7 @@ class RoaRNNCell(RoaModule):
         filter: str | Tensor | Filter | dict[str, Any] = "broad",
         init: str = "balanced",
         gain: float | Tensor | None = None,
-        max_norm: float | None = None,
+        max_norm: float | str | None = "auto",
         generator: torch.Generator | None = None,
     ) -> None:
         _checks.size("input_size", input_size)
@@ -213,7 +214,7 @@ class RoaLayer(RoaModule):
         filter: str | Tensor | Filter | dict[str, Any] = "broad",
         init: str = "balanced",
         gain: float | Tensor | None = 1.0,
-        max_norm: float | None = None,
+        max_norm: float | str | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
         _checks.size("in_features", in_features)

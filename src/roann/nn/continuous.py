@@ -61,7 +61,7 @@ class ContinuousModule(RoaModule):
         generator = options.get("generator")
         super().__init__(
             given, nonlinearity, device, dtype, init=options.get("init", "balanced"),
-            gain=options.get("gain"), max_norm=options.get("max_norm"), features=N,
+            gain=options.get("gain"), max_norm=options.get("max_norm", "auto"), features=N,
         )  # fmt: skip
         self.input_size, self.hidden_size, self.state_size = I, N, N
         self.bias, self.batch_first = bias, batch_first

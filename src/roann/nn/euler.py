@@ -16,10 +16,11 @@ from roann.nn.continuous import ContinuousModule
 class RoaEuler(ContinuousModule):
     r"""The paper's differential equation by explicit Euler steps of any lengths.
 
-    .. math:: \tau \dot x = A x + \phi(W x + W_i u + b), \quad
+    .. math:: \tau \dot x = A x + \phi(W x + \gamma \odot (W_i u + b)), \quad
         A = \alpha^{-1}((1 - \alpha) O - I), \quad \alpha = \Delta t / \tau
 
-    .. math:: x_{k+1} = x_k + (\Delta t_k / \tau)(A x_k + \phi(W x_k + W_i u_{k+1} + b))
+    .. math:: x_{k+1} = x_k
+        + (\Delta t_k / \tau)(A x_k + \phi(W x_k + \gamma \odot (W_i u_{k+1} + b)))
 
     Each input is held since the one before it. Without time stamps every step takes Δt = `dt`, and
     the layer is `RoaRNN` with one layer, whose parameters it shares name by name. A step of another
@@ -43,7 +44,7 @@ class RoaEuler(ContinuousModule):
     Shape: as in `RoaODE`.
 
     Example:
-        >>> euler = RoaEuler(1, 6, alpha=0.1, filter="qr", dtype=torch.float64)
+        >>> euler = RoaEuler(1, 6, alpha=0.1, filter="qr", gain=1.0, dtype=torch.float64)
         >>> u, x = torch.randn(2, 1).double(), torch.randn(2, 6).double()
         >>> y = x @ euler.weight().T + u @ euler.weight_ih_l0.T + euler.bias_l0
         >>> by_hand = x + 0.5 / euler.tau * (x @ euler.friction().T + torch.relu(y))

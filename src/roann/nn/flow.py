@@ -21,8 +21,8 @@ class RoaFlow(ContinuousModule):
 
     .. math::
         \text{isometric:}\quad& \dot x = (\log O)\, x / \Delta t
-            + (\phi(W x + W_i u + b) - x) / \tau \\
-        \text{euler:}\quad& \dot x = (A x + \phi(W x + W_i u + b)) / \tau, \quad
+            + (\phi(W x + \gamma \odot (W_i u + b)) - x) / \tau \\
+        \text{euler:}\quad& \dot x = (A x + \phi(W x + \gamma \odot (W_i u + b))) / \tau, \quad
             A = \alpha^{-1}((1 - \alpha) O - I)
 
     Each input is held since the one before it. No theorem holds, and the second equation forgets:

@@ -54,7 +54,9 @@ class RoaFNN(RoaModule):
         filter: O_l by name, or a matrix or filter of the one shape all maps have.
         recycle: use one filter for all maps of the same shape (strategy II).
         gain: γ on b_l, as in `RoaRNN`; 1 by default, because no input enters map after map.
-        init, max_norm, generator, backend, memory: as in `RoaRNN`.
+        max_norm: as in `RoaRNN`; none by default, because every map has a W of its own, whose norm
+            costs more than its products with a small batch.
+        init, generator, backend, memory: as in `RoaRNN`.
 
     Shape: x (…, N_0) gives (…, N_L).
 
@@ -84,7 +86,7 @@ class RoaFNN(RoaModule):
         recycle: bool = False,
         init: str = "balanced",
         gain: float | Tensor | None = 1.0,
-        max_norm: float | None = None,
+        max_norm: float | str | None = None,
         generator: torch.Generator | None = None,
         backend: str = "auto",
         memory: str = "store",

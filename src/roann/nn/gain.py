@@ -51,7 +51,8 @@ def gain_for(alpha: float | Tensor, angles: Tensor | None, features: int) -> Ten
 
     Reference: Note [Where the gain comes from] in `roann.nn.gain`.
     """
-    a = torch.as_tensor(alpha).detach().to(torch.float64)
+    number = not isinstance(alpha, Tensor)
+    a = torch.as_tensor(alpha, dtype=torch.float64, device="cpu" if number else None).detach()
     if angles is not None and angles.is_meta:
         a = a.to("meta")
     a = a.expand(*a.shape[:-1], features)
@@ -72,7 +73,10 @@ def given_gain(gain: object, features: int | None) -> float | Tensor | None:
         return None
     if not isinstance(gain, Tensor):
         return _checks.real("gain", gain, positive=True)
-    if gain.shape != (features,) or not gain.is_floating_point():
+    if features is None or gain.shape != (features,) or not gain.is_floating_point():
         what = f"shape {tuple(gain.shape)} of {gain.dtype}"
-        _checks.fail("gain", f"None, a number or a float tensor ({features},)", what)
+        tensor = "" if features is None else f" or a float tensor ({features},)"
+        _checks.fail("gain", f"None, a number{tensor}", what)
+    if not gain.is_meta and not bool((gain.isfinite() & (gain > 0)).all()):
+        _checks.fail("gain", "finite numbers above 0", f"[{gain.min():g}, {gain.max():g}]")
     return gain.detach().clone()

@@ -32,7 +32,7 @@ class HypothesisWarning(UserWarning):
         >>> import warnings
         >>> with warnings.catch_warnings(record=True) as caught:
         ...     warnings.simplefilter("always")
-        ...     rnn = roann.RoaRNN(1, 128, horizon=10)
+        ...     rnn = roann.RoaRNN(1, 128, horizon=10, init="normal")
         >>> caught[0].category.__name__
         'HypothesisWarning'
 
@@ -55,7 +55,7 @@ def warn(layer: str, maps: Iterable[tuple[Tensor, float | Tensor]], r: float) ->
             warnings.warn(
                 f"{layer}: expected alpha (1 + r ‖W‖) below 1, got {found:.3g}: the theorem does "
                 "not hold, and states and gradients may explode or vanish; lower rho, raise "
-                'horizon, or pass init="scaled_normal", and see roann.certify',
+                "horizon, or pass max_norm, and see roann.certify",
                 HypothesisWarning,
                 stacklevel=CONSTRUCTION,
             )

@@ -20,7 +20,7 @@ from roann.nn.alpha import Alpha, Index
 from roann.nn.gain import gain_for, given_gain
 from roann.nn.init import INITS
 from roann.nn.maps import RoaMaps
-from roann.nn.norm import capped
+from roann.nn.norm import capped, given_cap
 from roann.nn.state import differences, distance, is_alpha
 from roann.theorem import Interval, roa_bounds, schatten
 
@@ -38,7 +38,7 @@ class Options(TypedDict, total=False):
     filter: str | Tensor | Filter | dict[str, Any]
     init: str
     gain: float | Tensor | None
-    max_norm: float | None
+    max_norm: float | str | None
     generator: torch.Generator | None
 
 
@@ -207,7 +207,7 @@ class RoaModule(AlphaModule, ABC):
         *,
         init: str,
         gain: float | Tensor | None,
-        max_norm: float | None,
+        max_norm: float | str | None,
         features: int | None,
     ) -> None:
         super().__init__(alpha, device, dtype)
@@ -215,8 +215,7 @@ class RoaModule(AlphaModule, ABC):
         self.nonlinearity = _checks.choice("nonlinearity", nonlinearity, ACTIVATIONS, order)
         self.init = _checks.choice("init", init, INITS)
         self.gain = given_gain(gain, features)
-        limit = max_norm is not None
-        self.max_norm = _checks.real("max_norm", max_norm, positive=True) if limit else None
+        self.max_norm = given_cap(max_norm, alpha.start, ACTIVATIONS[self.nonlinearity].r)
         self.register_load_state_dict_post_hook(_refresh_all)  # type: ignore[no-untyped-call]
 
     def settings(self) -> dict[str, Any]:
@@ -228,7 +227,11 @@ class RoaModule(AlphaModule, ABC):
         return {"nonlinearity": self.nonlinearity, "gain": gain, "max_norm": self.max_norm}
 
     def _weight_settings(self) -> dict[str, Any]:
-        return super()._weight_settings() | self._own_settings()
+        state = super()._weight_settings() | self._own_settings()
+        if self.learn_rho and self.gain is None:  # γ follows from where α started
+            start = self._given.start
+            state["gain"] = {"alpha": start.tolist() if isinstance(start, Tensor) else start}
+        return state
 
     def _add_filter(
         self,
@@ -247,13 +250,15 @@ class RoaModule(AlphaModule, ABC):
     def _refresh(self, suffix: str) -> None:
         """γ of one scan from its filter as it stands."""
         filter, like = self._filter("filter" + suffix), next(self.parameters())
-        if filter.emptied:
+        if filter.emptied:  # until it has numbers: see `gain_of`
+            self._buffers["_gain" + suffix] = torch.empty(filter.out_features, device="meta")
             return
         given = self.gain
         if given is None:
             alpha = self.scan_alphas[suffix].start_of_scan
             given = gain_for(alpha, filter.coordinate_angles(), filter.out_features)
-        gain = torch.as_tensor(given)
+        number = not isinstance(given, Tensor)
+        gain = torch.as_tensor(given, dtype=torch.float64, device="cpu" if number else None)
         if not gain.is_meta and bool((gain == 1).all()):
             self._buffers["_gain" + suffix] = None
             return
@@ -264,11 +269,16 @@ class RoaModule(AlphaModule, ABC):
 
     def gain_of(self, suffix: str) -> Tensor | None:
         """γ of the scan whose parameters end in `suffix`, (N,); None where it is 1."""
-        return self._buffers["_gain" + suffix]
+        gain = self._buffers["_gain" + suffix]
+        if gain is not None and gain.is_meta:  # the filter may have got its numbers on its own
+            self._filter("filter" + suffix).refuse_emptied()
+            self._refresh(suffix)
+            gain = self._buffers["_gain" + suffix]
+        return gain
 
     def _driven(self, W_i: Tensor, b: Tensor | None, suffix: str) -> tuple[Tensor, Tensor | None]:
         """γ ⊙ W_i and γ ⊙ b."""
-        gain = self._buffers["_gain" + suffix]
+        gain = self.gain_of(suffix)
         if gain is None:
             return W_i, b
         gain = gain.to(W_i.dtype)
@@ -279,6 +289,9 @@ class RoaModule(AlphaModule, ABC):
         return W if self.max_norm is None else capped(W, self.max_norm)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        for name in self._buffers:  # made anew, on the device that the parameters have then
+            if name.startswith("_gain"):
+                self._buffers[name] = None
         super()._apply(fn, recurse)
         _refresh_all(self)
         return self

@@ -12,8 +12,27 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from roann import _checks
 from roann.filters.base import full_precision
 from roann.theorem import schatten, schatten_and_power
+
+CAP = 10.0  # of "auto": in the measurements, no task did better with a larger one
+MARGIN = 0.9  # "auto" stays this far within the hypothesis
+
+
+def given_cap(max_norm: object, alpha: float | Tensor, r: float) -> float | None:
+    """The argument `max_norm` of a layer: c, or None for no cap.
+
+    "auto" is 10, or less where the horizon is so short that the hypothesis α(1 + rc) < 1 asks for
+    it; none for α = 0, where W does not act, and α = 1, where there is no theorem.
+    """
+    if max_norm is None:
+        return None
+    if max_norm != "auto":
+        return _checks.real("max_norm", max_norm, positive=True)
+    values = torch.as_tensor(alpha)
+    most = 0.0 if values.is_meta else float(values.max())
+    return min(CAP, MARGIN * (1 / most - 1) / r) if 0 < most < 1 else None
 
 
 def capped(W: Tensor, max_norm: float | None) -> Tensor:
@@ -44,7 +63,8 @@ def capped(W: Tensor, max_norm: float | None) -> Tensor:
         bound = _Schatten.apply(full)[0]  # type: ignore[no-untyped-call]
     else:  # forward mode
         bound = schatten(full)
-    scale = max_norm / bound.clamp_min(max_norm)
+    limit = torch.full_like(bound, max_norm)
+    scale = limit / torch.maximum(bound, limit)  # exactly 1 below the cap
     return (full * scale[..., None, None]).to(W.dtype)
 
 

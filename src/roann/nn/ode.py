@@ -15,7 +15,7 @@ from roann.nn.continuous import ContinuousModule
 class RoaODE(ContinuousModule):
     r"""A random orthogonal additive network in continuous time, for sequences sampled at any times.
 
-    .. math:: x_{k+1} = \alpha_k\, \phi(W x_k + W_i u_{k+1} + b) + (1 - \alpha_k)\,
+    .. math:: x_{k+1} = \alpha_k\, \phi(W x_k + \gamma \odot (W_i u_{k+1} + b)) + (1 - \alpha_k)\,
         O^{\Delta t_k / \Delta t} x_k, \quad \alpha_k = \Delta t_k / \tau
 
     Each input is held since the one before it. Without time stamps every step takes Δt = `dt`, and

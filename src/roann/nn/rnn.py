@@ -26,15 +26,19 @@ from roann.nn.module import RoaModule, spec
 class RoaRNN(RoaModule):
     r"""A random orthogonal additive recurrent network over a sequence.
 
-    .. math:: x_{k+1} = \alpha\, \phi(W x_k + W_i u_{k+1} + b) + (1 - \alpha)\, O x_k,
-        \quad \alpha = \rho / \mathrm{horizon}
+    .. math:: x_{k+1} = \alpha\, \phi(W x_k + \gamma \odot (W_i u_{k+1} + b))
+        + (1 - \alpha)\, O x_k, \quad \alpha = \rho / \mathrm{horizon}
 
-    u is `input`, x the hidden state, W `weight_hh_l0`, W_i `weight_ih_l0`, b `bias_l0`, and O the
-    fixed `filter_l0`. With α = 1 it is `torch.nn.RNN` with one bias. The plain loop it computes::
+    u is `input`, x the hidden state, W `weight_hh_l0`, W_i `weight_ih_l0`, b `bias_l0`, O the fixed
+    `filter_l0`, and γ the fixed gain. With α = 1 it is `torch.nn.RNN` with one bias. The paper's
+    layer is `RoaRNN(…, **roann.PAPER)`. The plain loop it computes::
 
+        gain = rnn.gain_of("_l0")  # (N,), or None for 1
+        gain = 1 if gain is None else gain
+        W = roann.nn.norm.capped(rnn.weight_hh_l0, rnn.max_norm)
         x, output = hx[0], []
         for u in input:
-            y = u @ rnn.weight_ih_l0.T + x @ rnn.weight_hh_l0.T + rnn.bias_l0
+            y = x @ W.T + gain * (u @ rnn.weight_ih_l0.T + rnn.bias_l0)
             x = rnn.alpha * torch.relu(y) + (1 - rnn.alpha) * rnn.filter_l0.matvec(x)
             output.append(x)
         output, h_n = torch.stack(output), x.unsqueeze(0)
@@ -58,10 +62,15 @@ class RoaRNN(RoaModule):
         learn_rho: learn ρ from that first value, one for each layer and direction: one number if
             a number is given, one per neuron if a tensor is. It is the parameter `alpha_logit_l0`,
             the logit of α, and wants a small learning rate of its own and no weight decay.
-        filter: O: a name ("qr", "haar", "permutation", "identity", "cycle", "rotations",
-            "householder"), a matrix (N, N), or a filter of `roann.filters`, shared by all layers.
-        init: how parameters are drawn: "normal" (the paper's), "scaled_normal", "uniform",
-            "orthogonal".
+        filter: O: a name in `roann.filters.FILTERS`, a matrix (N, N), or a filter, shared by all
+            layers. "broad" turns half of the planes not at all, the others at many speeds.
+        init: how parameters are drawn: "balanced" (W from N(0, 1/N), W_i from N(0, 1/I), b from
+            N(0, 1)), "normal" (the paper's), "scaled_normal", "uniform" or "orthogonal".
+        gain: γ: a number, a tensor (N,) with one per neuron, or None for one that keeps states of
+            one size at any horizon: see `roann.nn.gain`.
+        max_norm: c of a cap ‖W‖₂ ≤ c that holds in every forward pass, so that the theorem holds
+            throughout training: see `interval`. "auto" is 10, or less at short horizons; None is
+            no cap.
         generator: where all randomness of construction comes from.
         backend: "auto", or one of "reference", "fused", "native".
         memory: what backward is given: "store", "checkpoint" (O(√T)), "reversible" (O(1)).
@@ -102,7 +111,7 @@ class RoaRNN(RoaModule):
         filter: str | Tensor | Filter | dict[str, Any] = "broad",
         init: str = "balanced",
         gain: float | Tensor | None = None,
-        max_norm: float | None = None,
+        max_norm: float | str | None = "auto",
         generator: torch.Generator | None = None,
         backend: str = "auto",
         memory: str = "store",
@@ -156,7 +165,7 @@ class RoaRNN(RoaModule):
         learn_rho: bool = False,
         filter: str | Tensor | Filter | dict[str, Any] = "broad",
         gain: float | Tensor | None = None,
-        max_norm: float | None = None,
+        max_norm: float | str | None = "auto",
         generator: torch.Generator | None = None,
         backend: str = "auto",
         memory: str = "store",

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from typing import Any
 
 import torch
@@ -59,8 +60,14 @@ def _sentence(key: str, expected: str, got: str) -> str:
 
 
 def _same(a: object, b: object) -> bool:
-    numbers = isinstance(a, float) and isinstance(b, int | float)
-    return math.isclose(a, b, rel_tol=1e-9) if numbers else a == b  # type: ignore[arg-type]
+    """Whether two settings are equal, numbers to rounding."""
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(_same(a[key], b[key]) for key in a)
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(_same, a, b))
+    if isinstance(a, float) and isinstance(b, int | float) and abs(b) < sys.float_info.max:
+        return math.isclose(a, b, rel_tol=1e-9)
+    return a == b
 
 
 def distance(key: str, own: Tensor, given: Tensor) -> list[str]:

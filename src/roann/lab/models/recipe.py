@@ -13,8 +13,6 @@ from roann.lab.limits import Fraction, Horizon, Layers, Range, Settings, Width
 from roann.lab.models.base import Demand, Preset, Row, SequenceSystem, Streams, adam, by_name
 from roann.lab.models.roa import Backend, Filter, Memory, Nonlinearity, Rho
 
-MAX_NORM = 10.0
-
 
 @dataclass(frozen=True)
 class RoaConfig(Settings):
@@ -28,7 +26,7 @@ class RoaConfig(Settings):
         nonlinearity: activation function φ.
         filter: type of the orthogonal matrix O; a designed spectrum by default.
         gain: factor on the inputs; from α and the filter if not given.
-        max_norm: largest norm of W in every forward pass; 0 for none.
+        max_norm: largest norm of W in every forward pass; 0 for none, the layer's own if not given.
         dropout: probability of dropout between layers.
         readout: number of hidden units of the readout; 0 for a linear one.
         backend: which kernel computes the recurrence; "auto" takes the fastest that can.
@@ -42,7 +40,7 @@ class RoaConfig(Settings):
     nonlinearity: Nonlinearity = "relu"
     filter: Filter = "broad"
     gain: Annotated[float, Range(1e-6, 1e6)] | None = None
-    max_norm: Annotated[float, Range(0, 1e6)] = MAX_NORM
+    max_norm: Annotated[float, Range(0, 1e6)] | None = None
     dropout: Fraction = 0.0
     readout: Annotated[int, Range(0, 16_384)] = 0
     backend: Backend = "auto"
@@ -94,12 +92,12 @@ class RoaRecipe(SequenceSystem):
 
 def roa(config: RoaConfig, demand: Demand, streams: Streams) -> RoaRecipe:
     """A roaRNN for a task."""
-    layers = config.num_layers
+    layers, cap = config.num_layers, config.max_norm
     rnn = RoaRNN(
         demand.input_size, config.hidden_size, layers, config.nonlinearity,
         dropout=config.dropout if layers > 1 else 0.0,
         rho=config.rho, horizon=demand.horizon if config.horizon is None else config.horizon,
-        filter=config.filter, gain=config.gain, max_norm=config.max_norm or None,
+        filter=config.filter, gain=config.gain, max_norm="auto" if cap is None else cap or None,
         generator=streams("weights"), backend=config.backend, memory=config.memory,
     )  # fmt: skip
     return RoaRecipe(rnn, config.readout)
