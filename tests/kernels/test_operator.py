@@ -85,6 +85,8 @@ def test_opcheck_scan_backward(memory, phi, backend):
     for wanted in ([True] * 6, [False, True, True, False, False, False]):
         full = [*g, states, kept, *leaves(arguments(p, backend, memory, "terms")), wanted]
         torch.library.opcheck(torch.ops.roann.scan_backward.default, full)
+        plain = [a.detach() if isinstance(a, torch.Tensor) else a for a in full]
+        torch.library.opcheck(torch.ops.roann.scan_adjoint.default, plain)
 
 
 @pytest.mark.parametrize("memory", MEMORIES)
@@ -276,3 +278,18 @@ def test_a_fake_tensor_among_real_ones_has_a_shape():
 
     u = FakeTensorMode(allow_non_fake_inputs=True).from_tensor(torch.zeros(20, 2, 3))
     assert MODELS["rnn"]()(u)[0].shape == (20, 2, 8)
+
+
+@pytest.mark.parametrize("of", ["rnn", "cell"])
+def test_a_transform_that_follows_other_tensors(of):
+    """Inside `vmap` of something else, layers compute and can be trained."""
+    rnn, u = MODELS["rnn"](), torch.randn(20, 4, 3, generator=gen(1))
+    cell, x = rnn.cell(), torch.zeros(4, 8)
+
+    def end():
+        return (rnn(u)[0] if of == "rnn" else cell(u[0], x)).square().sum()
+
+    found = torch.vmap(lambda t: end() * t)(torch.arange(3.0))
+    torch.testing.assert_close(found, end() * torch.arange(3.0))
+    (got,), (want,) = (torch.autograd.grad(y, rnn.weight_ih_l0) for y in (found.sum(), end()))
+    torch.testing.assert_close(got, 3 * want)

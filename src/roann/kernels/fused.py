@@ -55,10 +55,11 @@ def forward(p: Problem, keep: bool) -> tuple[Tensor, Tensor | None]:
     trace = torch.empty_like(states) if keep else None
     x = p.x0
     for k in range(p.steps):
-        x, alpha, out = x[: p.rows(k)], p.alpha_at(k), p.at(states, k)
+        alpha, out = p.alpha_at(k), p.at(states, k)
+        x = x if p.ragged is None else x[: p.rows(k)]
         if joint is not None:
             both = torch.matmul(x, joint[k] if joint.dim() == 3 else joint)
-            y, Ox = both[:, :N], both[:, N:]
+            y, Ox = both.chunk(2, -1)
         else:
             y = torch.matmul(x, (p.W[k] if p.W.dim() == 3 else p.W).mT)
             Ox = p.O.at(k).matvec(x)

@@ -42,7 +42,7 @@ def supports(p: Problem) -> bool:
 
 
 def _reads(p: Problem) -> bool:
-    for t in (p.x0, p.u, p.W, p.W_i, p.b, p.alpha, *p.O.tensors()):
+    for t in p.tensors():
         if t is not None and not (t.is_cpu and t.layout is torch.strided):
             return False
     return p.W.dtype in _DTYPES
@@ -94,7 +94,7 @@ class _Sweep:
         dtype = _DTYPES[W.dtype]
         lanes = found.lanes[dtype]
         if layout is None:
-            layout = _layout(T, B, N, lanes, _deep(p))
+            layout = _layout(T, B, N, lanes, deep or (dense and deep_O))
         self.T, self.B, self.N, self.lanes, self.layout = T, B, N, lanes, layout
         self.dtype, self.slopes = W.dtype, _trace_form(p, layout)
         self.cost = B * N * (N * (2 if dense else 1) + 64)  # multiply-adds per step, roughly

@@ -37,6 +37,7 @@ _OF_O = 3  # tensors that the form of a filter has, at most
 _TENSORS = "Tensor x0, Tensor? u, Tensor W, Tensor? W_i, Tensor? b, Tensor alpha, "
 _TENSORS += "Tensor O0, Tensor? O1, Tensor? O2"
 _REST = "str plan, SymInt steps, SymInt[]? sizes"
+_NOTHING = nullcontext()
 
 
 class Plan(NamedTuple):
@@ -87,9 +88,9 @@ def scan(p: Problem, backend: str, memory: str, last_only: bool) -> tuple[Tensor
     sizes = None if p.ragged is None else list(p.ragged.sizes)
     call: Callable[..., Any] = torch.ops.roann.scan.default
     if not torch.compiler.is_compiling():
-        call = torch.ops.roann.scan_forward.default if keep == "nothing" else _Scan.apply
+        call = torch.ops.roann.scan_forward.default if keep == "nothing" else _recorded
     try:
-        states, last, _ = call(*padded, plan, p.steps, sizes)
+        states, last = call(*padded, plan, p.steps, sizes)[:2]
     except (AssertionError, NotImplementedError, RuntimeError, TypeError) as error:
         _explain(tensors, error)
         raise
@@ -100,14 +101,24 @@ class _Scan(torch.autograd.Function):
     """The operator and its derivative as torch registers them, without what that costs a call."""
 
     @staticmethod
-    def forward(ctx: Any, *args: Any) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(ctx: Any, *args: Any) -> tuple[Tensor | None, Tensor]:
         output: tuple[Tensor, Tensor, Tensor] = torch.ops.roann.scan_forward.default(*args)
         _setup(ctx, args, output)
-        return output
+        states, last, _ = output
+        return (None if ctx.plan.output == "last" else states), last
 
     @staticmethod
-    def backward(ctx: Any, *g: Tensor | None) -> Tensors:
-        return _derivative(ctx, *g)
+    def backward(ctx: Any, *g: Any) -> Tensors:
+        g_states, g_last = g
+        return _derivative(ctx, g_states, g_last, None)
+
+
+def _recorded(*args: Any) -> tuple[Any, ...]:
+    """The operator with its derivative, at the least cost."""
+    try:
+        return _Scan.apply(*args)  # type: ignore[no-any-return, no-untyped-call]
+    except RuntimeError:  # such as inside a transform of torch.func that follows other tensors
+        return torch.ops.roann.scan.default(*args)  # type: ignore[no-any-return]
 
 
 def _explain(tensors: Tensors, error: Exception) -> None:
@@ -124,11 +135,15 @@ def choose(p: Problem, backend: str) -> Kernel:
     """The kernel that serves a problem; an error where the one that was asked for cannot."""
     if backend == "native":
         native.demand(p)
-    for name, kernel in KERNELS.items():
-        if (name == backend or backend in ("auto", "native")) and kernel.supports(p):
-            return kernel
-    expected, cure = "a kernel that can do this scan", "pass backend='auto'"
-    _checks.fail("backend", expected, repr(backend), cure, RuntimeError)
+    names = KERNELS if backend in ("auto", "native") else (backend,)
+    for name in names:
+        kernel = KERNELS[name]
+        if kernel.supports(p):
+            break
+    else:
+        expected, cure = "a kernel that can do this scan", "pass backend='auto'"
+        _checks.fail("backend", expected, repr(backend), cure, RuntimeError)
+    return kernel
 
 
 def _problem(tensors: Sequence[Any], plan: Plan, steps: int, sizes: Sizes) -> Problem:
@@ -152,7 +167,7 @@ def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
     """A state must not be rounded T times: autocast is off within a scan."""
     if _checks.autocast(x):
         return torch.autocast(x.device.type, enabled=False)
-    return nullcontext()
+    return _NOTHING
 
 
 def _scan(*args: Any) -> tuple[Tensor, Tensor, Tensor]:

@@ -113,7 +113,10 @@ def step(
     if recording:
         how = told, phi, type(O)
         done = x_next, tensors, how
-        x_next = _Step.apply(done, x, u, W, W_i, b)  # type: ignore[no-untyped-call]
+        try:
+            x_next = _apply(done, x, u, W, W_i, b)  # type: ignore[no-untyped-call]
+        except RuntimeError:  # inside a transform of torch.func that follows other tensors
+            return None
     return x_next
 
 
@@ -139,6 +142,11 @@ class _Step(torch.autograd.Function):
             if library.adjoint(*how[0], tensors, g.resolve_neg().contiguous(), found):
                 return None, *found
         return None, *_differentiable(how, tensors, wanted, g)
+
+
+# `Function.apply` would first unwrap what transforms of torch.func have left behind, which takes as
+# long as the step. There is nothing of the kind here: the library could not have read it.
+_apply = super(torch.autograd.Function, _Step).apply
 
 
 def _differentiable(

@@ -12,7 +12,7 @@ from roann import _checks
 from roann.kernels.ragged import Ragged
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)  # not frozen, which makes one slow to build
 class Layout:
     """How the user's sequence was laid out.
 

@@ -163,8 +163,8 @@ class AlphaModule(nn.Module):
 
         Not `get_parameter`: `torch.func.functional_call` and parametrizations put others there.
         """
-        value: Tensor = getattr(self, name)
-        return value
+        value = self._parameters.get(name)  # bypasses `nn.Module.__getattr__` for speed
+        return getattr(self, name) if value is None else value
 
     def _filter(self, name: str) -> Filter:
         value: Filter = self._modules[name]  # type: ignore[assignment]
