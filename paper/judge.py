@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from paper import ROOT
 from paper.collect import Records
 from paper.plan import FIGURES, entries
-from paper.rules import RULES, Claim, Count
-
-CLAIMS: dict[str, Any] = tomllib.loads((ROOT / "paper/claims.toml").read_text(encoding="utf-8"))
+from paper.rules import CLAIMS, RULES, Claim, Count
 
 
 class Verdict(NamedTuple):

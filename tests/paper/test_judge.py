@@ -4,8 +4,7 @@ import pytest
 from invented_runs import arm, run
 
 from paper import judge, plan
-from paper.judge import CLAIMS
-from paper.rules import RULES, Count
+from paper.rules import CLAIMS, GOAL, RULES, Count
 
 MOON = {"metric": "mse", "threshold": 0.05}
 RECALL = {"metric": "recall_accuracy", "threshold": 0.99}
@@ -33,6 +32,13 @@ def test_reaches_in_time():
         2,
         "1 of 2 seeds, earliest at step 200; best 0.001",
     )
+
+
+def test_reaches_the_goal_of_the_task():
+    claim = MOON | {"threshold": "goal"}
+    limit = GOAL["double-moon"]
+    assert RULES["reaches"](claim, [moons(limit, limit + 1e-3)])[:3] == (1, 0, 2)
+    assert RULES["keeps pace"](claim, [moons(limit), moons(limit + 1e-3)])[:3] == (0, 0, 1)
 
 
 def test_reaches_the_trivial_score_of_the_task():
