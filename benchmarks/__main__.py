@@ -24,8 +24,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         args = parser.parse_args(argv)
         if args.write_docs:
             return _write_docs(parser, *map(Path, args.write_docs))
-        if args.threads is not None and args.threads > machine.cores():
-            parser.error(f"--threads: expected at most {machine.cores()}, got {args.threads}")
         return _measure(args)
     except SystemExit as end:  # argparse has said why
         return end.code if isinstance(end.code, int) else USAGE
@@ -44,7 +42,6 @@ def _parser() -> argparse.ArgumentParser:
     add, names = parser.add_argument, list(CASES)
     words = f"what to measure, out of: {', '.join(names)} (default: all)"
     add("--cases", nargs="+", choices=names, metavar="NAME", default=names, help=words)
-    add("--threads", type=_positive, help="threads and processors for everyone (default: all)")
     add("--quick", action="store_true", help="small sizes: to see that it works, not how fast")
     words = "where the record goes (default: results/bench)"
     add("--out", type=Path, default=Path("results/bench"), metavar="DIR", help=words)
@@ -53,15 +50,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _positive(word: str) -> int:
-    if not word.isdecimal() or int(word) < 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got {word!r}")
-    return int(word)
-
-
 def _measure(args: argparse.Namespace) -> int:
-    threads = args.threads or machine.cores()
-    machine.set_up(threads)
+    threads = machine.set_up()
     passes, rounds = (1, 2) if args.quick else (3, 3)
     plan = Plan(rounds, threads, args.quick)
     cases = list(dict.fromkeys(args.cases))

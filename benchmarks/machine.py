@@ -20,13 +20,12 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def set_up(threads: int) -> None:
-    """That many threads on that many processors, and no denormals, for everyone."""
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+def set_up() -> int:
+    """As many threads as processors, which it returns, and no denormals, for everyone."""
     # Before the first parallel work: threads take this setting from the one that starts them.
     torch.set_flush_denormal(True)
-    torch.set_num_threads(threads)
+    torch.set_num_threads(cores())
+    return cores()
 
 
 def flushes_denormals() -> bool:
