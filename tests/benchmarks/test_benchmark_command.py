@@ -62,7 +62,6 @@ def test_every_contender_was_measured_in_every_case(tiny):
         "cell": {"RoaRNNCell qr", "RoaRNNCell permutation", "nn.RNNCell"},
         "modes": {"store", "checkpoint", "reversible"},
         "growth-T": {"T = 4", "T = 8", "T = 16"},
-        "growth-depth": {"depth = 8", "depth = 16", "depth = 32"},
         "lab": {"bare loop", "roann.lab.train"},
     }.items():
         assert {row.contender for row in made.rows if row.case == case} == contenders
