@@ -15,8 +15,6 @@ from benchmarks.plan import Plan
 from benchmarks.record import Record, read
 
 OK, USAGE, CTRL_C = 0, 2, 130
-ROUNDS, QUICK_ROUNDS = 3, 2
-PASSES, QUICK_PASSES = 3, 1
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -26,8 +24,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         args = parser.parse_args(argv)
         if args.write_docs:
             return _write_docs(parser, *map(Path, args.write_docs))
-        if args.threads is not None and args.threads > machine.cores():
-            parser.error(f"--threads: expected at most {machine.cores()}, got {args.threads}")
         return _measure(args)
     except SystemExit as end:  # argparse has said why
         return end.code if isinstance(end.code, int) else USAGE
@@ -41,36 +37,22 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
-        description="Measure speed and memory; print a table, write a record and a figure.",
+        description="Measure speed and memory; print tables, write a record.",
     )
     add, names = parser.add_argument, list(CASES)
     words = f"what to measure, out of: {', '.join(names)} (default: all)"
     add("--cases", nargs="+", choices=names, metavar="NAME", default=names, help=words)
-    words = f"how often all cases are gone through; their rounds are pooled (default: {PASSES})"
-    add("--passes", type=_positive, help=words)
-    words = f"how many in a pass, at least; the best of all counts (default: {ROUNDS})"
-    add("--rounds", type=_positive, help=words)
-    add("--threads", type=_positive, help="threads and processors for everyone (default: all)")
     add("--quick", action="store_true", help="small sizes: to see that it works, not how fast")
-    words = "where record and figure go (default: results/bench)"
+    words = "where the record goes (default: results/bench)"
     add("--out", type=Path, default=Path("results/bench"), metavar="DIR", help=words)
-    add("--json", action="store_true", help="print the record, not the table")
     words = "measure nothing; write the tables of a page of the documentation from a record"
     add("--write-docs", nargs=2, metavar=("RECORD", "PAGE"), help=words)
     return parser
 
 
-def _positive(word: str) -> int:
-    if not word.isdecimal() or int(word) < 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got {word!r}")
-    return int(word)
-
-
 def _measure(args: argparse.Namespace) -> int:
-    threads = args.threads or machine.cores()
-    machine.set_up(threads)
-    rounds = args.rounds or (QUICK_ROUNDS if args.quick else ROUNDS)
-    passes = args.passes or (QUICK_PASSES if args.quick else PASSES)
+    threads = machine.set_up()
+    passes, rounds = (1, 2) if args.quick else (3, 3)
     plan = Plan(rounds, threads, args.quick)
     cases = list(dict.fromkeys(args.cases))
     settings = {"passes": passes, "rounds": rounds, "threads": threads, "quick": args.quick}
@@ -82,11 +64,8 @@ def _measure(args: argparse.Namespace) -> int:
         record.add(CASES[name](plan))
         print(f"benchmarks: {name}: {time.perf_counter() - start:.1f} s", file=sys.stderr)
     path = args.out / f"{stem(record)}.json"
-    why_not = document.draw(record, path.with_suffix(".svg"))
-    if why_not is not None:
-        plan.skipped["figure"] = why_not
     path.write_text(record.to_json(), encoding="utf-8")
-    print(record.to_json() if args.json else table.text(record))
+    print(table.text(record))
     print(f"benchmarks: written to {path}", file=sys.stderr)
     return OK
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
-from benchmarks import depth, memory, peers, profile, scale
+from benchmarks import depth, memory, peers, scale
 from benchmarks.flops import FILTERS
 from benchmarks.peers import Sequences, recurrent
 from benchmarks.plan import ADDING, COPYING, PSMNIST, Plan, measured
@@ -24,7 +24,7 @@ def sequences(name: str, case: Sequences, plan: Plan) -> list[Row]:
     here = plan.sequences(case)
     made: list[Row] = []
     for work in WORKS:
-        everyone = peers.contenders(here, work, plan.skipped)
+        everyone = peers.contenders(here, work)
         made += measured(plan, name, work, everyone, here.sizes(), here.T, "nn.RNN")
     return made
 
@@ -89,7 +89,6 @@ TASKS = {f"psmnist-{N}": replace(PSMNIST, N=N) for N in (178, 256, 512)}
 TASKS |= {"copying": COPYING, "adding": ADDING}
 CASES: dict[str, Callable[[Plan], list[Row]]] = {
     **{name: partial(sequences, name, case) for name, case in TASKS.items()},
-    "profile": profile.profiled,
     "fnn": fnn,
     "packed": packed,
     "cell": cell,

@@ -1,6 +1,6 @@
 """Time this checkout's layers and those of another revision, interleaved in one run.
 
-    python -m benchmarks.compare REVISION [--rounds 5] [--out results/bench]
+    python -m benchmarks.compare REVISION [--out results/bench]
 
 Builds the other revision in a temporary directory, times both in processes of their own, turn by
 turn, and keeps the best of all rounds of each. Prints a table and writes a record.
@@ -18,17 +18,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.timing import sample
+from benchmarks.timing import call, sample
 
 ROOT = Path(__file__).resolve().parents[1]
 SECONDS = 0.4  # of calls in each measurement, at least
 
 
-def best(call: Callable[[], object]) -> float:
+def best(run: Callable[[], object]) -> float:
     """Microseconds of a call: the best of several measurements."""
-    call()
-    number = max(1, int(SECONDS / 4 / max(sample(call, 1), 1e-7)))
-    return 1e6 * min(sample(call, number) for _ in range(4))
+    run()
+    number = max(1, int(SECONDS / 4 / max(sample(run, 1), 1e-7)))
+    return 1e6 * min(sample(run, number) for _ in range(4))
 
 
 def cases() -> dict[str, Callable[[], object]]:
@@ -40,18 +40,13 @@ def cases() -> dict[str, Callable[[], object]]:
 
     made: dict[str, Callable[[], object]] = {}
 
+    def read(found: Any) -> Any:
+        return found[0] if isinstance(found, tuple) else found
+
     def add(name: str, model: nn.Module, *inputs: torch.Tensor) -> None:
-        def forward() -> torch.Tensor:
-            found: Any = model(*inputs)
-            output: torch.Tensor = found[0] if isinstance(found, tuple) else found
-            return output
-
-        def train() -> None:
-            model.zero_grad(set_to_none=True)
-            forward().sum().backward()  # type: ignore[no-untyped-call]
-
-        made[f"{name}: inference"] = torch.no_grad()(forward)
-        made[f"{name}: training step"] = train
+        g = torch.ones_like(read(model(*inputs)))
+        for words, work in (("inference", "forward"), ("training step", "train")):
+            made[f"{name}: {words}"] = call(model, inputs, g, work, read)
 
     def seeded(layer: type[nn.Module], *sizes: Any, **options: Any) -> nn.Module:
         return layer(*sizes, generator=torch.Generator().manual_seed(0), **options)
@@ -83,17 +78,18 @@ def measure() -> None:
     warnings.simplefilter("ignore")
     torch.set_flush_denormal(True)
     torch.set_num_threads(len(os.sched_getaffinity(0)))
-    json.dump({name: best(call) for name, call in cases().items()}, sys.stdout)
+    json.dump({name: best(run) for name, run in cases().items()}, sys.stdout)
+
+
+def _git(*words: str) -> bytes:
+    return subprocess.run(["git", *words], cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout
 
 
 def install(revision: str, to: Path) -> None:
     """Build a revision of the package, kernel included, into a directory."""
     source = to / "source"
     source.mkdir()
-    archive = subprocess.run(
-        ["git", "archive", revision], cwd=ROOT, capture_output=True, check=True
-    )
-    subprocess.run(["tar", "-x"], cwd=source, input=archive.stdout, check=True)
+    subprocess.run(["tar", "-x"], cwd=source, input=_git("archive", revision), check=True)
     options = ["--quiet", "--no-deps", "--disable-pip-version-check", "--target", str(to / "lib")]
     subprocess.run([sys.executable, "-m", "pip", "install", *options, str(source)], check=True)
 
@@ -107,13 +103,10 @@ def timed(path: Path) -> dict[str, float]:
     return found
 
 
-def compare(revision: str, rounds: int) -> dict[str, Any]:
+def compare(revision: str, rounds: int = 5) -> dict[str, Any]:
     """The best times of both, in microseconds."""
     from benchmarks.machine import describe
 
-    name = subprocess.run(
-        ["git", "rev-parse", "--short=10", revision], cwd=ROOT, capture_output=True, check=True
-    )
     with tempfile.TemporaryDirectory() as room:
         for which, rev in (("before", revision), ("after", "HEAD")):
             (Path(room) / which).mkdir()
@@ -122,8 +115,9 @@ def compare(revision: str, rounds: int) -> dict[str, Any]:
         for _ in range(rounds):
             for which, results in found.items():
                 results.append(timed(Path(room) / which / "lib"))
+    name = _git("rev-parse", "--short=10", revision).decode().strip()
     least = {w: {c: min(r[c] for r in rs) for c in rs[0]} for w, rs in found.items()}
-    about = {"before": name.stdout.decode().strip(), "rounds": rounds, "machine": describe()}
+    about = {"before": name, "rounds": rounds, "machine": describe()}
     return {"about": about, "microseconds": least}
 
 
@@ -131,10 +125,8 @@ def table(record: dict[str, Any]) -> str:
     """The record as a table."""
     before, after = record["microseconds"]["before"], record["microseconds"]["after"]
     lines = ["| case | before, µs | after, µs | after / before |", "|---|---|---|---|"]
-    lines += [
-        f"| {case} | {before[case]:,.1f} | {after[case]:,.1f} | {after[case] / before[case]:.2f} |"
-        for case in after
-    ]
+    for case, now in after.items():
+        lines += [f"| {case} | {before[case]:,.1f} | {now:,.1f} | {now / before[case]:.2f} |"]
     return "\n".join(lines)
 
 
@@ -153,10 +145,9 @@ def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("revision", help="the revision to compare with")
-    parser.add_argument("--rounds", type=int, default=5, help="how often each is timed (5)")
     parser.add_argument("--out", type=Path, default=None, help="where to write the record")
     args = parser.parse_args()
-    record = compare(args.revision, args.rounds)
+    record = compare(args.revision)
     print(table(record))
     if args.out is not None:
         args.out.mkdir(parents=True, exist_ok=True)

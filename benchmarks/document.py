@@ -1,8 +1,6 @@
-"""The figure of a record, and the generated parts of `docs/benchmark.md`."""
+"""The generated parts of `docs/benchmark.md`."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 from benchmarks import compare, table
 from benchmarks.record import Record
@@ -11,16 +9,10 @@ from benchmarks.targets import TARGETS
 
 def blocks(record: Record) -> dict[str, str]:
     """By name what stands between the markers of the page; equal for equal records."""
-    parts = []
-    for case, work, rows in record.groups():
-        parts += [f"### {case}, {work}\n", f"{table.sizes_text(rows[0].sizes)}\n"]
-        parts += [table.markdown(table.of_group(record, rows)) + "\n"]
-        parts += [f"{row.contender}: {note}\n" for row in rows for note in row.notes]
-    parts += [f"- not measured: {what}: {why}\n" for what, why in record.skipped.items()]
     return {
         "machine": table.markdown(_machine(record)) + "\n",
         "targets": table.markdown(targets_table(record)) + "\n",
-        "measurements": "\n" + "\n".join(parts),
+        "measurements": table.text(record),
         "compare": compare.recorded(),
     }
 
@@ -54,31 +46,5 @@ def _machine(record: Record) -> table.Table:
         "passes": record.settings.get("passes", 1),
         "rounds of a pass, at least": record.settings["rounds"],
         "sizes": "small, from a quick run: the numbers mean nothing" if record.quick else "full",
-        **found["guests"],
     }
     return ["", ""], [[name, str(value)] for name, value in rows.items()]
-
-
-def ratios(record: Record) -> list[tuple[str, float, float]]:
-    """(label, our seconds, the peer's) of every training step of a task."""
-    ours = {r.case: r for r in record.rows if (r.work, r.contender) == ("train", "roann qr")}
-    return [
-        (f"{row.case}: {row.contender}", ours[row.case].seconds, row.seconds)
-        for row in record.rows
-        if row.work == "train" and row.case in ours
-        if row.contender != "limit" and not row.contender.startswith("roann ")
-    ]
-
-
-def draw(record: Record, path: Path) -> str | None:
-    """Draw how many times faster than each peer; returns why not, if it could not be."""
-    timings = ratios(record)
-    if not timings:
-        return "none of the cases measured has peers to draw"
-    try:
-        from roann.lab.figures import Timing, bench_ratios, save
-    except ImportError as error:
-        return f"{error.name} is not installed (roann[lab] brings it)"
-    title = f"full training step, {record.settings['threads']} threads"
-    save(bench_ratios([Timing(*t) for t in timings], other="the peer named", title=title), path)
-    return None

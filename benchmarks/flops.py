@@ -39,13 +39,3 @@ def recurrent(products: Products, work: str, *, T: int, B: int, N: int) -> int:
         90
     """
     return 2 * T * B * N * N * products.of(work)
-
-
-def projection(gates: int, work: str, *, T: int, B: int, N: int, I: int) -> int:
-    """Operations of W_i u, and in training of the gradient of W_i; u itself needs none.
-
-    Example:
-        >>> projection(1, "train", T=1, B=1, N=3, I=2)
-        24
-    """
-    return 2 * T * B * N * I * gates * (1 if work == "forward" else 2)

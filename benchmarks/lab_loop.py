@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import ClassVar, Literal
 
 import torch
-from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from benchmarks.peers import Sequences
 from benchmarks.timing import Contender
@@ -19,75 +16,42 @@ from roann.lab.models import build_model
 from roann.lab.models.roa import RoaRnnConfig
 from roann.lab.progress import Progress
 from roann.lab.records import Records
-from roann.lab.tasks.base import Batch, Task
-from roann.lab.train import State, make_optimizer, train
+from roann.lab.tasks.mnist import SequentialMnist
+from roann.lab.train import Context, State, make_optimizer, train
 
 BARE, LAB = "bare loop", "roann.lab.train"
 
 
-class _DrawnImages(Task):
+class _DrawnImages(SequentialMnist):
     """Random bytes in the place of images, made into batches as psMNIST's are."""
-
-    primary: ClassVar[str] = "cross_entropy"
-    better: ClassVar[Literal["lower", "higher"]] = "lower"
 
     def __init__(self, case: Sequences, images: int) -> None:
         rng = torch.Generator().manual_seed(0)
-        self.name, self.readout = "drawn", "last"
+        self.name, self.readout, self.device = "drawn", "last", torch.device("cpu")
         self.input_size, self.output_size, self.horizon = case.I, 10, case.horizon
         self.batch_size, self.epoch_steps = case.B, max(1, images // case.B)
-        self.trivial = {"cross_entropy": 0.0}
-        self._pixels = torch.randint(256, (images, case.T), generator=rng, dtype=torch.uint8)
-        self._labels = torch.randint(10, (images,), generator=rng)
-        self._order = torch.randperm(images, generator=rng)
-
-    def global_batch(self, seed: int, step: int) -> Batch:
-        """The images of one update."""
-        start = step % self.epoch_steps * self.batch_size if self.epoch_steps else 0
-        chosen = self._order[start : start + self.batch_size]
-        u = self._pixels[chosen].t().contiguous().float() / 255
-        return Batch(u.unsqueeze(-1), self._labels[chosen])
-
-    def evaluate_sets(self, seed: int, step: int) -> dict[str, Iterable[Batch]]:
-        """None: the loop is stopped before it evaluates."""
-        return {}
-
-    def loss(self, prediction: Tensor, targets: Tensor) -> Tensor:
-        """Cross-entropy."""
-        return cross_entropy(prediction, targets)
-
-    def scores(self, prediction: Tensor, targets: Tensor) -> dict[str, float]:
-        """Cross-entropy."""
-        return {"cross_entropy": float(self.loss(prediction, targets).detach())}
+        self.trivial = {"accuracy": 0.1}
+        pixels = torch.randint(256, (images, case.T), generator=rng, dtype=torch.uint8)
+        self._train, self._order = (pixels, torch.randint(10, (images,), generator=rng)), None
 
 
 class _EnoughError(Exception):
     """The loop has done the updates it was to do."""
 
 
-class _Context:
+class _Context(Context):
     """Writes records to a real file, and stops the loop after a number of updates."""
 
     def __init__(self, records: Records, updates: int) -> None:
-        self.records = records
+        self.records, self.updates = records, updates
         self.progress = Progress("bench", updates, "cross_entropy", 0.0)
-        self.updates = updates
 
     def pause(self, state: State) -> None:
         if state.step >= self.updates:
             raise _EnoughError
 
-    def keep(self, state: State) -> None:
-        """It never evaluates."""
-
-    def poll(self) -> None:
-        """Nobody interrupts it."""
-
     def show(self, state: State, loss: float) -> None:
         self.progress.step(state.step, loss)
-
-    def show_scores(self, scores: dict[str, dict[str, float]]) -> None:
-        self.progress.scores(scores)
 
 
 @contextmanager

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import re
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -15,22 +14,18 @@ from roann import __version__
 from roann.info import source
 from roann.kernels import native, workspace
 
-GUESTS = ("jax", "torchrecurrent")
-
 
 def cores() -> int:
     """How many processors this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def set_up(threads: int) -> None:
-    """That many threads on that many processors, and no denormals, for everyone."""
-    # Not all guests can be told a number of threads, but all respect the processors given.
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+def set_up() -> int:
+    """As many threads as processors, which it returns, and no denormals, for everyone."""
     # Before the first parallel work: threads take this setting from the one that starts them.
     torch.set_flush_denormal(True)
-    torch.set_num_threads(threads)
+    torch.set_num_threads(cores())
+    return cores()
 
 
 def flushes_denormals() -> bool:
@@ -57,15 +52,7 @@ def describe() -> dict[str, Any]:
         "why_not_native": native.why_not() or None,
         "flushes_denormals": flushes_denormals(),
         "load_before": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
-        "guests": {name: found for name in GUESTS if (found := _version(name)) is not None},
     }
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
 
 
 def _cpu() -> str:

@@ -71,6 +71,5 @@ def measured(
             assert c.flops is not None
             samples = [peers.in_limit(s, c.flops) for s in samples]
         row = Row(case, work, c.name, min(samples), c.steps or steps, samples, calls, versus)
-        row = replace(row, flops=c.flops, input_flops=c.input_flops)
-        rows.append(replace(row, difference=difference, sizes=sizes))
+        rows.append(replace(row, flops=c.flops, difference=difference, sizes=sizes))
     return rows

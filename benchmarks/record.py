@@ -28,7 +28,6 @@ class Row:
         calls: how many calls each sample is the mean of.
         versus: the contender of the same case and work to be compared with.
         flops: floating-point operations in products with N × N matrices; see `flops`.
-        input_flops: those of the input projection: listed, counted nowhere.
         difference: relative distance of the result from that of the contender it must equal.
         extra_bytes: peak memory above what was there before the call.
         sizes: T, B, N, I, depth, …
@@ -44,7 +43,6 @@ class Row:
     calls: int = 1
     versus: str | None = None
     flops: int | None = None
-    input_flops: int | None = None
     difference: float | None = None
     extra_bytes: int | None = None
     sizes: dict[str, int] = field(default_factory=dict)

@@ -3,43 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
-from typing import Any
 
-from benchmarks import depth, memory, peers
+from benchmarks import memory, peers
 from benchmarks.plan import LONG, PSMNIST, Plan, measured
 from benchmarks.record import Row
 from benchmarks.timing import Contender
 
-# Sizes, and those of a quick run.
-POINTS = {
-    "T": ((196, 784, 3136, 6272), (4, 8, 16)),
-    "B": ((1, 10, 100, 400), (1, 2, 4)),
-    "N": ((64, 128, 256, 512), (8, 16, 24)),
-    "depth": ((1_000, 10_000, 50_000, 200_000), (8, 16, 32)),
-}
-
 
 def growth(plan: Plan) -> list[Row]:
-    """Time per step as one size grows; the points of an axis take turns, too."""
-    base, B = plan.sequences(PSMNIST), plan.few(100, 4)
-    made: list[Row] = []
-    for axis, points in POINTS.items():
-        everyone = []
-        for n in points[plan.quick]:
-            if axis == "depth":
-                run, steps = depth.step(depth.net(n), B, "train"), n
-            else:
-                sizes: dict[str, Any] = {axis: n}
-                case = replace(base, **sizes)
-                run, steps = (
-                    peers.recurrent(case.roa(), case.input(), case.cotangent(), "train"),
-                    case.T,
-                )
-            everyone.append(Contender(f"{axis} = {n}", run, steps=steps))
-        all_sizes = {"B": B, "N": 2} if axis == "depth" else base.sizes()
-        sizes = {k: v for k, v in all_sizes.items() if k != axis}
-        made += measured(plan, f"growth-{axis}", "train", everyone, sizes, 1, everyone[0].name)
-    return made
+    """Time per step as sequences grow; their lengths take turns, too."""
+    base, everyone = plan.sequences(PSMNIST), []
+    for T in (4, 8, 16) if plan.quick else (196, 784, 3136, 6272):
+        case = replace(base, T=T)
+        run = peers.recurrent(case.roa(), case.input(), case.cotangent(), "train")
+        everyone.append(Contender(f"T = {T}", run, steps=T))
+    sizes = {name: n for name, n in base.sizes().items() if name != "T"}
+    return measured(plan, "growth-T", "train", everyone, sizes, 1, everyone[0].name)
 
 
 def lab(plan: Plan) -> list[Row]:

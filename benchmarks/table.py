@@ -1,4 +1,4 @@
-"""A record as text: aligned columns for a terminal, or a table of a Markdown page."""
+"""A record as Markdown, for a terminal and for the page of the documentation."""
 
 from __future__ import annotations
 
@@ -77,19 +77,6 @@ def _spread_text(row: Row) -> str:
     return text if few or settled(row.samples) else text + ", unsettled"
 
 
-def aligned(table: Table) -> str:
-    """Columns of a terminal: names to the left, numbers to the right."""
-    head, body = table
-    widths = [max(map(len, column)) for column in zip(head, *body, strict=True)]
-
-    def line(cells: Sequence[str]) -> str:
-        first = cells[0].ljust(widths[0])
-        rest = [cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=True)]
-        return "  ".join([first, *rest])
-
-    return "\n".join([line(head), line(["-" * width for width in widths]), *map(line, body)])
-
-
 def markdown(table: Table) -> str:
     """A table of a Markdown page."""
     head, body = table
@@ -98,12 +85,11 @@ def markdown(table: Table) -> str:
 
 
 def text(record: Record) -> str:
-    """The whole record for a terminal."""
+    """The whole record, case by case."""
     parts = []
     for case, work, rows in record.groups():
-        parts.append(f"{case}, {work} ({sizes_text(rows[0].sizes)})")
-        parts.append(aligned(of_group(record, rows)))
-        parts += [f"{row.contender}: {note}" for row in rows for note in row.notes]
-        parts.append("")
-    parts += [f"not measured: {what}: {why}" for what, why in record.skipped.items()]
-    return "\n".join(parts).rstrip("\n")
+        parts += [f"### {case}, {work}\n", f"{sizes_text(rows[0].sizes)}\n"]
+        parts += [markdown(of_group(record, rows)) + "\n"]
+        parts += [f"{row.contender}: {note}\n" for row in rows for note in row.notes]
+    parts += [f"- not measured: {what}: {why}\n" for what, why in record.skipped.items()]
+    return "\n" + "\n".join(parts)

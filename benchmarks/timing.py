@@ -33,7 +33,6 @@ class Contender:
         name: for the record.
         run: one call; returns something that depends on all of its work.
         flops: operations in N × N products of one call, if they are counted.
-        input_flops: those of the input projection.
         twin: the name of an earlier contender whose result must be the same.
         as_tensor: the result of `run` as a tensor, outside of the timing.
         steps: how many steps of the recurrence one call does, if not the case's number.
@@ -42,7 +41,6 @@ class Contender:
     name: str
     run: Callable[[], Any]
     flops: int | None = None
-    input_flops: int | None = None
     twin: str | None = None
     as_tensor: Callable[[Any], Tensor] = lambda result: result
     steps: int | None = None

@@ -1,4 +1,4 @@
-"""`python -m paper`: make the runs, collect records, write the tables, draw the report.
+"""`python -m paper`: make the runs, collect records, write the tables.
 
 Exit codes: 0 ok, 2 usage, 75 runs are left to resume, 130 Ctrl-C.
 """
@@ -10,9 +10,8 @@ import logging
 import signal
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
-from paper import ROOT, bounds, plan, report, run
+from paper import ROOT, bounds, plan, run
 from paper.collect import BOUNDS, read_records
 from paper.pages import filled, markdown
 from paper.tables import SPECS, from_spec, tables
@@ -48,26 +47,18 @@ def _parser() -> argparse.ArgumentParser:
     runs.add_argument("--jobs", type=int, default=1, help="runs at a time")
     runs.add_argument("--only", nargs="+", default=(), help="only runs whose names contain this")
     runs.add_argument("--dry-run", action="store_true", help="list the runs and stop")
+    words = "quick: one seed, shorter, the paper's figures; full: plan.toml (default: quick)"
+    runs.add_argument("--scale", choices=("quick", "full"), default="quick", help=words)
     collect = verbs.add_parser("collect", help="thin every run directory (full) to its record")
     write = verbs.add_parser("tables", help="write the tables of the pages from the records")
-    draw = verbs.add_parser("report", help="draw all records in one HTML page")
-    draw.add_argument("--out", type=Path, default=Path("report.html"), help="the page")
-    for verb, scale in ((runs, "quick"), (draw, "full")):
-        verb.add_argument("--scale", choices=("quick", "full"), default=scale, help="quick: one "
-                          "seed, shorter, the paper's figures; full: plan.toml (default: "
-                          "%(default)s)")  # fmt: skip
-    performs = {runs: _run, collect: _collect, write: _tables, draw: _report}
-    for verb, perform in performs.items():
+    for verb, perform in {runs: _run, collect: _collect, write: _tables}.items():
         verb.set_defaults(perform=perform)
     return parser
 
 
-def _results(scale: str) -> Path:
-    return ROOT / "results" if scale == "full" else ROOT / "runs" / scale / "results"
-
-
 def _run(args: argparse.Namespace) -> int:
-    every, quick, results = "all" in args.figures, args.scale == "quick", _results(args.scale)
+    every, quick = "all" in args.figures, args.scale == "quick"
+    results = ROOT / ("runs/quick/results" if quick else "results")
     own = [name for name, figure in plan.FIGURES.items() if figure.get("own") and quick]
     names = [f for f in plan.FIGURES if f in args.figures or (every and f not in own)]
     files = ROOT / "experiments"
@@ -97,11 +88,6 @@ def _tables(args: argparse.Namespace) -> int:
     blocks = {name: markdown(table) for name, table in tables(read_records(ROOT / "results"))}
     for page in (ROOT / name for name in PAGES):
         replace_file(page, filled(page.read_text(encoding="utf-8"), blocks).encode())
-    return 0
-
-
-def _report(args: argparse.Namespace) -> int:
-    replace_file(args.out, report.page(read_records(_results(args.scale))).encode())
     return 0
 
 

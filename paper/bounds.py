@@ -82,8 +82,6 @@ def _line(value: dict[str, Any]) -> str:
 
 def _cells(quick: bool) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
     """Every measurement by name: the smallest first, so that something is there soon."""
-    for filter in FILTERS:
-        yield f"eigenvalues-{filter}", partial(one_step, filter)
     for N in SIZES[: 4 if quick else None]:
         for filter in FILTERS:
             for seed in range(1 if quick else 5):
@@ -106,14 +104,6 @@ def _rnn(filter: str, N: int, seed: int, own: int, **options: Any) -> tuple[RoaR
     settings = PAPER | {"filter": O} | options
     rnn = RoaRNN(hidden_size=N, generator=rng, dtype=torch.float64, **settings)
     return rnn, {"generator": rng, "dtype": torch.float64}
-
-
-def one_step(filter: str, N: int = 64, alpha: float = 0.05) -> dict[str, Any]:
-    """The eigenvalues of one step of a roaRNN with this filter and the same W, at a state."""
-    rnn, drawn = _rnn(filter, N, 0, 1, input_size=2, alpha=alpha)
-    J = diagnostics.step_jacobian(rnn, torch.randn(N, **drawn), torch.rand(2, **drawn))
-    found = [_rounded(pair, 4) for pair in torch.view_as_real(diagnostics.eigenvalues(J))]
-    return {"kind": "eigenvalues", "filter": filter, "alpha": alpha, "width": N, "values": found}
 
 
 def first_order(filter: str, N: int, seed: int) -> dict[str, Any]:

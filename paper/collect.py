@@ -1,7 +1,7 @@
 """Committed records, one small JSONL file per run: written from run directories, and read again.
 
 The first line of a record says what was run, where and how it ended; the others are the lines of
-its `metrics.jsonl`, thinned to what tables and figures show.
+its `metrics.jsonl`, thinned to what tables show.
 """
 
 from __future__ import annotations
@@ -28,9 +28,8 @@ ELSEWHERE = "elsewhere"
 BOUNDS = "bounds/bounds.jsonl"
 SOURCE, ENDS = "source.json", "ends.jsonl"
 LINES = 20  # of the training loss that are kept
-POINTS = 100  # of the gradient along time that are kept
-_TRAIN = ("kind", "step", "seconds", "loss", "grad_norm")
-_ALONG = ("gradient_at", "gradient_by_step")
+_TRAIN = {"kind", "step", "seconds", "loss", "grad_norm"}
+_DRAWN = {"sigma", "eigenvalues", "surface", "gradient_at", "gradient_by_step"}  # not in tables
 _log = logging.getLogger("roann.paper")
 
 
@@ -65,7 +64,7 @@ def collect(folder: Path, out: Path, most: int = LINES) -> Path | None:
     ends = records.read(folder / ENDS) if (folder / ENDS).exists() else []
     head = {"kind": "run", "name": run.name, "seed": run.seed, "config": run.text}
     head |= {"env": dict(run.env) | _noted(folder), "result": dict(run.result)}
-    lines = [head, *thinned(run.records + ends, run.seed == 0, most)]
+    lines = [head, *thinned(run.records + ends, most)]
     data = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines).encode()
     out.mkdir(parents=True, exist_ok=True)
     if not target.exists() or target.read_bytes() != data:
@@ -73,43 +72,23 @@ def collect(folder: Path, out: Path, most: int = LINES) -> Path | None:
     return target
 
 
-def thinned(
-    lines: list[dict[str, Any]], first_seed: bool = True, most: int = LINES
-) -> list[dict[str, Any]]:
-    """Every evaluation, event and spike; some of the training loss; of probes what is shown.
-
-    Figures draw the last probe of the first seed, and singular values of all its probes; of other
-    seeds the extremes are kept. Eigenvalues of one step are in the record of the bounds study.
-    """
+def thinned(lines: list[dict[str, Any]], most: int = LINES) -> list[dict[str, Any]]:
+    """Every evaluation, event and spike; some of the training loss; of probes what tables show."""
     train = [line for line in lines if line["kind"] == "train"]
     kept = {id(line) for line in train[:: -math.ceil(len(train) / most)]} if train else set()
-    last = next((line for line in reversed(lines) if line["kind"] == "probe"), None)
     made = []
-    for line in lines:
-        if line["kind"] == "probe":
-            made.append(_thin_probe(line, first_seed, line is last))
-        elif line["kind"] != "train":
-            made.append({key: _digits(value) for key, value in line.items()})
-        elif id(line) in kept:
-            made.append({key: _digits(line[key]) for key in _TRAIN if key in line})
+    for line in (line for line in lines if line["kind"] != "train" or id(line) in kept):
+        keys = _TRAIN if line["kind"] == "train" else line.keys() - _DRAWN
+        found = {key: _digits(value) for key, value in line.items() if key in keys}
+        if "sigma" in line:
+            ends = map(_digits, (line["sigma"][0], line["sigma"][-1]))
+            found |= dict(zip(("sigma_max", "sigma_min"), ends, strict=True))
+        made.append(found)
     return made
 
 
-def _thin_probe(line: Mapping[str, Any], first_seed: bool, last: bool) -> dict[str, Any]:
-    dropped = {"eigenvalues"} if first_seed and last else {"eigenvalues", "surface", *_ALONG}
-    made = {key: value for key, value in line.items() if key not in dropped}
-    for key in (key for key in _ALONG if len(made.get(key, ())) > POINTS):
-        last_place = len(made[key]) - 1
-        places = (round(k * last_place / (POINTS - 1)) for k in range(POINTS))
-        made[key] = [_digits(made[key][place], 4) for place in places]
-    if "sigma" in made:
-        sigma = [_digits(value, 4) for value in made.pop("sigma")]
-        made |= {"sigma": sigma} if first_seed else {"sigma_max": sigma[0], "sigma_min": sigma[-1]}
-    return made
-
-
-def _digits(value: Any, digits: int = 7) -> Any:
-    return float(f"{value:.{digits}g}") if isinstance(value, float) else value
+def _digits(value: Any) -> Any:
+    return float(f"{value:.7g}") if isinstance(value, float) else value
 
 
 def read_record(path: Path) -> Run:

@@ -1,4 +1,4 @@
-"""The columns that the tables of `tables.toml` choose from, by the kind of their rows."""
+"""The columns that the tables of `tables.toml` choose from; a row of one seed is an arm of one."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterable
 from itertools import pairwise
 
 from paper import measure as m
-from paper.rules import pairs
-from roann.lab.report import LOST, Arm, Outcome
+from paper.rules import GOAL, pairs
+from roann.lab.report import LOST, Arm, Collapse, Outcome
 
-GOAL = {"double-moon": 0.05, "adding": 0.01, "copying": 0.99}  # by task, as in claims.toml
 ALIKE = 0.01  # scores within this part of the way from guessing to perfect count as equal
 
 
@@ -19,13 +18,25 @@ def _goal(o: Outcome, in_a_row: int = 1) -> int | None:
     return m.first(o, o.goal.score, GOAL[o.run.task["name"]], in_a_row)
 
 
-def _of(arm: Arm, flags: Iterable[object]) -> str:
-    return f"{sum(map(bool, flags))} of {len(arm.outcomes)}"
+def _each(of: Callable[[Outcome], str], between: str) -> Callable[[Arm], str]:
+    return lambda a: between.join(map(of, a.outcomes))
 
 
-def _met(arm: Arm, values: Iterable[float | None]) -> str:
-    limit = GOAL[arm.runs[0].task["name"]]
-    return _of(arm, (m.meets(arm.goal.score, value, limit) for value in values))
+def _count(of: Callable[[Outcome], object]) -> Callable[[Arm], str]:
+    return lambda a: f"{sum(bool(of(o)) for o in a.outcomes)} of {len(a.outcomes)}"
+
+
+def _met(which: str) -> Callable[[Arm], str]:
+    return _count(lambda o: m.meets(o.goal.score, getattr(o, which), GOAL[o.run.task["name"]]))
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
+
+
+def _best(o: Outcome) -> str:
+    return m.shown(o.goal.score, o.best) if o.curve() else o.run.status
 
 
 def _training(o: Outcome) -> float:
@@ -39,33 +50,24 @@ def _speed(o: Outcome) -> float | None:
     # The time of an evaluation's record is that of its beginning.
     after = {line["step"] for line in m.lines(o, "eval")}
     spans = [(a, b) for a, b in pairwise(sorted(times)) if a not in after]
-    found = [(times[b] - times[a]) / (b - a) for a, b in spans]
-    return 1e3 * statistics.median(found) if found else None
+    found = _median((times[b] - times[a]) / (b - a) for a, b in spans)
+    return None if found is None else 1e3 * found
 
 
-def _median(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return statistics.median(known) if known else None
-
-
-def _norm_W(o: Outcome, since: int = 0, until: float = math.inf) -> str:
-    """The largest ‖W‖ that a probe saw from one step to another."""
-    probes = [p for p in m.lines(o, "probe") if since <= p["step"] <= until]
+def _norm_W(arm: Arm, since: int, until: float = math.inf) -> str:
+    """The largest ‖W‖ that a probe of the first seed saw from one step to another."""
+    probes = [p for p in m.lines(arm.outcomes[0], "probe") if since <= p["step"] <= until]
     norms = [p["norm_W"] for p in probes if isinstance(p.get("norm_W"), float)]
     return m.number(max(norms, default=None))
 
 
-def _ends(o: Outcome, place: int) -> str:
-    seen = m.lines(o, "probe")
+def _ends(arm: Arm, place: int) -> str:
+    seen = m.lines(arm.outcomes[0], "probe")
     return m.sigma(seen[place]) if len(seen) > (place == -1) else "–"
 
 
-def _score(o: Outcome, value: float | None) -> str:
-    return o.run.status if value is None and not o.curve() else m.shown(o.goal.score, value)
-
-
-def _after(o: Outcome, epoch: int) -> str:
-    return m.shown("accuracy", m.evaluated(o, epoch=epoch).get("accuracy"))
+def _after(arm: Arm, epoch: int) -> str:
+    return m.shown("accuracy", m.evaluated(arm.outcomes[0], epoch=epoch).get("accuracy"))
 
 
 def _gains(arm: Arm, other: Arm) -> list[float]:
@@ -78,48 +80,60 @@ def _gains(arm: Arm, other: Arm) -> list[float]:
     return [way(o) - theirs[o.run.seed] for o in arm.outcomes]
 
 
+def collapse(o: Outcome, fall: Collapse) -> dict[str, str]:
+    """When a run collapsed, how it ended, and what the last probe before it measured."""
+    values = {step: m.shown(o.goal.score, value) for step, value in o.curve()}
+    later = [value for step, value in o.curve() if step > fall.gone]
+    probe = [p for p in m.lines(o, "probe") if p["step"] <= fall.held][-1]
+    return {
+        "last good evaluation": f"{values[fall.held]} at {fall.held:,}",
+        "gone by step": f"{fall.gone:,} ({'diverged' if fall.diverged else values[fall.gone]})",
+        "best after": m.shown(o.goal.score, o.goal.best(later)),
+        "last probe": f"{probe['step']:,}",
+        "‖W‖ there": m.number(probe["norm_W"]),
+        "ln σ there": m.sigma(probe),
+        "interval there": " … ".join(m.number(probe["bound"][e]) for e in ("lower", "upper")),
+    }
+
+
 ARM: dict[str, Callable[[Arm], str]] = {
     "parameters": lambda a: f"{a.runs[0].facts['parameters']:,}",
     "trained numbers": lambda a: f"{a.runs[0].facts['effective_parameters']:,}",
     "seeds": lambda a: f"{len(a.runs)}",
     "best": lambda a: m.shown(a.goal.score, a.best),
-    "best of each seed": lambda a: " · ".join(_score(o, o.best) for o in a.outcomes),
+    "best of each seed": _each(_best, " · "),
     "median of best": lambda a: m.shown(a.goal.score, a.median("best")),
     "median at the end": lambda a: m.shown(a.goal.score, a.median("last")),
-    "lost": lambda a: _of(a, (o.lost for o in a.outcomes)),
-    "collapsed": lambda a: f"{a.collapsed} of {len(a.outcomes)}",
+    "lost": _count(lambda o: o.lost),
+    "collapsed": _count(lambda o: o.collapses),
     "training": lambda a: m.wall(statistics.median(map(_training, a.outcomes))),
     "steps": lambda a: m.whole(_median(run.steps for run in a.runs)),
     "evaluations": lambda a: m.whole(_median(len(o.curve()) for o in a.outcomes)),
     "ms per step": lambda a: m.number(_median(map(_speed, a.outcomes))),
-    "ln σ before": lambda a: _ends(a.outcomes[0], 0),
-    "ln σ after": lambda a: _ends(a.outcomes[0], -1),
-    "goal first met": lambda a: ", ".join(m.whole(_goal(o)) for o in a.outcomes),
-    "goal at the end": lambda a: _met(a, (o.last for o in a.outcomes)),
-    "goal at the best": lambda a: _met(a, (o.best for o in a.outcomes)),
-    "stopped early": lambda a: _of(a, (_goal(o, 3) for o in a.outcomes)),
+    "ln σ before": lambda a: _ends(a, 0),
+    "ln σ after": lambda a: _ends(a, -1),
+    "goal first met": _each(lambda o: m.whole(_goal(o)), ", "),
+    "goal at the end": _met("last"),
+    "goal at the best": _met("best"),
+    "stopped early": _count(lambda o: _goal(o, 3)),
     "lost of these": lambda a: str(sum(o.lost for o in a.outcomes if _goal(o, 3))),
+    "trained": _each(lambda o: f"{m.trained(o)}", ", "),
+    "by validation": _each(lambda o: m.shown(o.goal.score, o.selected), " · "),
+    "collapses": _each(lambda o: f"{len(o.collapses)}", ", "),
+    "‖W‖ at the start": lambda a: _norm_W(a, 0, 0),
+    "‖W‖ after 1 step": lambda a: _norm_W(a, 1, 1),
+    "‖W‖ within 50": lambda a: _norm_W(a, 1, 50),
+    "largest ‖W‖": lambda a: _norm_W(a, 1),
+    "‖W‖ at the end": lambda a: m.number(m.lines(a.outcomes[0], "probe")[-1].get("norm_W")),
+    "after 1": lambda a: _after(a, 1),
+    "after 10": lambda a: _after(a, 10),
+    "after 11": lambda a: _after(a, 11),
 }
+SAME = {"end": "median at the end", "step to the goal": "goal first met"}
+SAME |= {"ln σ at the start": "ln σ before", "ln σ at the end": "ln σ after"}
+ARM |= {name: ARM[other] for name, other in SAME.items()}
 VERSUS: dict[str, Callable[[Arm, Arm], str]] = {
     "pairs won": lambda a, b: "{} of {}".format(*pairs(a, b)),
     "better": lambda a, b: str(sum(gain > ALIKE for gain in _gains(a, b))),
     "worse": lambda a, b: str(sum(gain < -ALIKE for gain in _gains(a, b))),
-}
-SEED: dict[str, Callable[[Outcome], str]] = {
-    "step to the goal": lambda o: m.whole(_goal(o)),
-    "trained": lambda o: f"{m.trained(o)}",
-    "best": lambda o: m.shown(o.goal.score, o.best),
-    "end": lambda o: m.shown(o.goal.score, o.last),
-    "by validation": lambda o: m.shown(o.goal.score, o.selected),
-    "collapses": lambda o: f"{len(o.collapses)}",
-    "‖W‖ at the start": lambda o: _norm_W(o, 0, 0),
-    "‖W‖ after 1 step": lambda o: _norm_W(o, 1, 1),
-    "‖W‖ within 50": lambda o: _norm_W(o, 1, 50),
-    "largest ‖W‖": lambda o: _norm_W(o, 1),
-    "‖W‖ at the end": lambda o: m.number(m.lines(o, "probe")[-1].get("norm_W")),
-    "ln σ at the start": lambda o: _ends(o, 0),
-    "ln σ at the end": lambda o: _ends(o, -1),
-    "after 1": lambda o: _after(o, 1),
-    "after 10": lambda o: _after(o, 10),
-    "after 11": lambda o: _after(o, 11),
 }

@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator
-from typing import Any, NamedTuple
 
-from paper import ROOT
 from paper.collect import Records
 from paper.plan import FIGURES, entries
-from paper.rules import RULES, Claim, Count
+from paper.rules import CLAIMS, RULES, Claim, Count
 
-CLAIMS: dict[str, Any] = tomllib.loads((ROOT / "paper/claims.toml").read_text(encoding="utf-8"))
-
-
-class Verdict(NamedTuple):
-    """A claim, and what was measured."""
-
-    place: str
-    says: str
-    here: str
-    word: str
+Verdict = tuple[str, str, str, str]
+"""A row of the table of claims: place, what the paper says, what was measured, the verdict."""
 
 
 def word(count: Count, need: str = "all") -> str:
@@ -40,12 +29,12 @@ def judge(claim: Claim, records: Records) -> Verdict:
     places = [place.partition("/")[::2] for place in claim["runs"]]
     arms = [records.get(f, {}).get(name) if name else records.get(f) for f, name in places]
     if not all(arms):
-        return Verdict(claim["place"], claim["says"], "", "not run")
+        return claim["place"], claim["says"], "", "not run"
     count, need = RULES[claim["rule"]](claim, arms), claim.get("need", "all")
     found = word(count, need)
     if need == "all" and found.endswith("reproduced") and count.good and _shorter(*places[0]):
         found += " (fewer steps than the paper)"
-    return Verdict(claim["place"], claim["says"], count.here, found)
+    return claim["place"], claim["says"], count.here, found
 
 
 def _shorter(figure: str, name: str) -> bool:

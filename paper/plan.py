@@ -28,7 +28,6 @@ class Entry(NamedTuple):
     change: Mapping[str, Any]
     paper_length: int | None = None
     cut: str = ""
-    keep: bool = False
 
 
 def entries(figure: str) -> Iterator[Entry]:
@@ -42,7 +41,7 @@ def entries(figure: str) -> Iterator[Entry]:
         for variant, change in (variants or {"": {}}).items():
             name = "-".join(filter(None, [row.get("name", row["file"]), variant]))
             changes = FIGURES[figure].get("change", {}) | row.get("change", {}) | change
-            rest = {key: row[key] for key in ("paper_length", "cut", "keep") if key in row}
+            rest = {key: row[key] for key in ("paper_length", "cut") if key in row}
             yield Entry(name, row["file"], row["seeds"], changes, **rest)
 
 

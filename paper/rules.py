@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import statistics
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
+from paper import ROOT
 from paper.measure import best, evaluated, first, meets, number, shown
 from roann.lab.report import Arm, Outcome
 
 Claim = Mapping[str, Any]
 """A row of `claims.toml`."""
+CLAIMS: dict[str, Any] = tomllib.loads((ROOT / "paper/claims.toml").read_text(encoding="utf-8"))
+GOAL: dict[str, float] = CLAIMS["goal"]
 
 
 class Count(NamedTuple):
@@ -41,10 +45,16 @@ def _best(claim: Claim, arms: Sequence[Arm]) -> str:
     return shown(claim["metric"], pick(values, default=None))
 
 
+def _limit(claim: Claim, outcome: Outcome) -> float:
+    limit = claim["threshold"]
+    if limit == "goal":
+        return GOAL[outcome.run.task["name"]]
+    return outcome.goal.trivial[claim["metric"]] if limit == "trivial" else float(limit)
+
+
 def _step(claim: Claim, outcome: Outcome) -> int | None:
     """The step at which a run does what the claim says; None if it does not."""
-    score, limit = claim["metric"], claim["threshold"]
-    limit = outcome.goal.trivial[score] if limit == "trivial" else limit
+    score, limit = claim["metric"], _limit(claim, outcome)
     if "epoch" in claim:
         return claim["epoch"] if meets(score, _score(claim, outcome), limit) else None
     step = first(outcome, score, limit)
@@ -109,7 +119,7 @@ def keeps_pace(claim: Claim, arms: Sequence[Arm]) -> Count:
     """Each further arm needs no more epochs to the threshold than the first (medians)."""
 
     def epochs(o: Outcome) -> float:
-        step = first(o, claim["metric"], claim["threshold"])
+        step = first(o, claim["metric"], _limit(claim, o))
         return float(evaluated(o, step=step).get("epoch", "inf"))
 
     medians = [statistics.median(map(epochs, arm.outcomes)) for arm in arms]

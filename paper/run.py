@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import logging
-import shutil
 from pathlib import Path
 
-from paper.collect import ENDS, LINES, SOURCE, collect, note_source
-from paper.plan import FIGURES, entries
+from paper.collect import ENDS, LINES, collect, note_source
+from paper.plan import FIGURES
 from roann.lab import checkpoint, records, run, sweep
 from roann.lab.config import Experiment, parse, read_tables
 from roann.lab.data import DataError, find_mnist
 from roann.lab.probe import probe
 
-UNFINISHED = "unfinished"
 _log = logging.getLogger("roann.paper")
 
 
@@ -25,7 +23,6 @@ def train(figure: str, cells: dict[str, Experiment], runs: Path, results: Path, 
     if timed:  # one by one, seed by seed: no system has all its runs in one slow minute
         folders = dict(sorted(folders.items(), key=lambda item: item[1].train.seed))
     for folder, cell in folders.items():
-        restore(folder, cell, results)
         run.prepare(folder, cell)
         if run.result_of(folder) is None:
             note_source(folder)
@@ -74,55 +71,6 @@ def _probe_ends(folder: Path) -> None:
 
 
 def keep(folder: Path, results: Path) -> None:
-    """Collect a run; of one that the plan keeps, copy what another machine needs to resume it.
-
-    The run may be under way: the newest checkpoint is copied first, and its records are a part of
-    those copied after it. A copy of a later step is left alone.
-    """
+    """Collect a run; the time of a step of a timed figure is read off its training lines."""
     figure = folder.parent.name
-    # The time of a step of the league is read off its training lines.
     collect(folder, results / figure, 200 if FIGURES[figure].get("timed") else LINES)
-    kept = results / UNFINISHED / figure / folder.name
-    if run.result_of(folder) is not None:
-        shutil.rmtree(kept, ignore_errors=True)
-        return
-    if any(e.keep and folder.name.startswith(f"{e.name}-") for e in entries(figure)):
-        try:
-            _keep_newest(folder, kept)
-        except FileNotFoundError:  # the run has replaced this checkpoint by a newer one
-            _keep_newest(folder, kept)
-
-
-def _keep_newest(folder: Path, kept: Path) -> None:
-    if _step(folder) >= max(_step(kept), 0):
-        newest = checkpoint.committed(folder / run.CHECKPOINTS)[0]
-        names = (run.CONFIG, run.ENVIRONMENT, run.METRICS, SOURCE)
-        files = {name: folder / name for name in names if (folder / name).exists()}
-        _copy({f"{run.CHECKPOINTS}/{newest.name}": newest} | files, kept)
-
-
-def _copy(parts: dict[str, Path], folder: Path) -> None:
-    """A directory of copies by name: whole, or not there."""
-    new = folder.with_name(f"{folder.name}.new")
-    shutil.rmtree(new, ignore_errors=True)
-    for name, path in parts.items():
-        (shutil.copytree if path.is_dir() else shutil.copyfile)(path, new / name)
-    shutil.rmtree(folder, ignore_errors=True)
-    new.rename(folder)
-
-
-def restore(folder: Path, experiment: Experiment, results: Path) -> None:
-    """Begin a run directory with what was kept of it, if it has no checkpoint of its own."""
-    kept = results / UNFINISHED / folder.parent.name / folder.name
-    if run.result_of(folder) is not None or _step(folder) >= 0 or _step(kept) < 0:
-        return
-    if not run.is_of(kept, experiment):
-        _log.warning("%s is of another config; the run starts from the beginning.", kept)
-        return
-    _copy({"": kept}, folder)
-
-
-def _step(folder: Path) -> int:
-    """The step of the newest checkpoint of a run directory, −1 if there is none."""
-    found = checkpoint.committed(folder / run.CHECKPOINTS)
-    return checkpoint.step_of(found[0]) if found else -1

@@ -8,16 +8,17 @@ import re
 import statistics
 import tomllib
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from paper import ROOT
-from paper.collapses import COLLAPSE
 from paper.collect import ELSEWHERE, Records
-from paper.columns import ARM, SEED, VERSUS
-from paper.judge import CLAIMS, verdicts
+from paper.columns import ARM, VERSUS, collapse
+from paper.judge import verdicts
 from paper.measure import number, shown, sigma, trained, wall, whole
 from paper.pages import Table
 from paper.plan import FIGURES, SEEDS, entries
+from paper.rules import CLAIMS
 from roann.lab.report import Arm
 from roann.lab.tasks.mnist import LINEAR_SOFTMAX
 
@@ -30,22 +31,22 @@ def from_spec(records: Records, spec: dict[str, Any]) -> Table:
     columns, arms, kind = spec["columns"], _arms(records, spec), spec.get("rows", "arms")
     pattern, to = spec.get("versus", ("$", ""))
     for name, arm in arms.items():
+        other = arms.get(re.sub(pattern, to, name), arm)
         if kind == "arms":
-            other = arms.get(re.sub(pattern, to, name), arm)
-            rows.append([f"`{name}`", *(_cell(column, arm, other) for column in columns)])
+            rows.append([f"`{name}`", *(_cell(column, arm, other, {}) for column in columns)])
             continue
         for o in arm.outcomes:
-            found: list[Any] = [{c: SEED[c](o) for c in columns}] if kind == "seeds" else []
-            found = found or [COLLAPSE[kind](o, fall) for fall in o.collapses]
-            seed = f"`{name}` seed {o.run.seed}"
-            rows += [[seed, *(cells[column] for column in columns)] for cells in found if cells]
+            one = replace(arm, outcomes=(o,))
+            falls = [{}] if kind == "seeds" else [collapse(o, fall) for fall in o.collapses]
+            cells = [[_cell(column, one, one, known) for column in columns] for known in falls]
+            rows += [[f"`{name}` seed {o.run.seed}", *found] for found in cells]
     return ["run", *columns], rows
 
 
-def _cell(column: str, arm: Arm, other: Arm) -> str:
-    if column in ARM:
-        return ARM[column](arm)
-    return "–" if other is arm else VERSUS[column](arm, other)
+def _cell(column: str, arm: Arm, other: Arm, known: dict[str, str]) -> str:
+    if column in VERSUS:
+        return "–" if other is arm else VERSUS[column](arm, other)
+    return known[column] if column in known else ARM[column](arm)
 
 
 def _arms(records: Records, spec: dict[str, Any]) -> dict[str, Arm]:

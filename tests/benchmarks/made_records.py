@@ -18,7 +18,6 @@ ENVIRONMENT = {
     "why_not_native": None,
     "flushes_denormals": True,
     "load_before": 0.25,
-    "guests": {"jax": "0.10.2"},
 }
 
 
@@ -42,4 +41,4 @@ def made_record(quick=False, **seconds):
         for name, s in taken.items()
     ]
     settings = {"rounds": 3, "threads": 2, "quick": quick, "cases": list(CASES)}
-    return Record(ENVIRONMENT, settings, rows, {"torchrecurrent FastRNN": "not installed"})
+    return Record(ENVIRONMENT, settings, rows, {"lab": "not installed"})

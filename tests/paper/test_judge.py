@@ -4,8 +4,7 @@ import pytest
 from invented_runs import arm, run
 
 from paper import judge, plan
-from paper.judge import CLAIMS
-from paper.rules import RULES, Count
+from paper.rules import CLAIMS, GOAL, RULES, Count
 
 MOON = {"metric": "mse", "threshold": 0.05}
 RECALL = {"metric": "recall_accuracy", "threshold": 0.99}
@@ -33,6 +32,13 @@ def test_reaches_in_time():
         2,
         "1 of 2 seeds, earliest at step 200; best 0.001",
     )
+
+
+def test_reaches_the_goal_of_the_task():
+    claim = MOON | {"threshold": "goal"}
+    limit = GOAL["double-moon"]
+    assert RULES["reaches"](claim, [moons(limit, limit + 1e-3)])[:3] == (1, 0, 2)
+    assert RULES["keeps pace"](claim, [moons(limit), moons(limit + 1e-3)])[:3] == (0, 0, 1)
 
 
 def test_reaches_the_trivial_score_of_the_task():
@@ -136,12 +142,12 @@ def test_a_claim_without_its_runs_is_not_run():
 def test_fewer_steps_than_the_paper_are_said_where_something_is_reproduced():
     claim = RECALL | {"place": "", "says": "", "runs": ["fig2/copying-400"], "rule": "reaches"}
     good, bad = ({"fig2": {"copying-400": copying([v])}} for v in (0.995, 0.5))
-    assert judge.judge(claim, good).word == "reproduced (fewer steps than the paper)"
-    assert judge.judge(claim, bad).word == "not reproduced"
-    assert judge.judge(claim | {"need": "any"}, good).word == "reproduced"
+    assert judge.judge(claim, good)[3] == "reproduced (fewer steps than the paper)"
+    assert judge.judge(claim, bad)[3] == "not reproduced"
+    assert judge.judge(claim | {"need": "any"}, good)[3] == "reproduced"
     full = {"fig3": {"adding-200": arm(run("adding-200-s0", "adding", [0.001]))}}
     claim |= {"runs": ["fig3/adding-200"], "metric": "mse", "threshold": 0.01}
-    assert judge.judge(claim, full).word == "reproduced"
+    assert judge.judge(claim, full)[3] == "reproduced"
 
 
 def test_a_rule_and_a_claim_from_outside(monkeypatch):

@@ -12,10 +12,10 @@ from types import SimpleNamespace
 import pytest
 from tiny_runs import until
 
-from paper import ROOT, plan, run
+from paper import ROOT, plan
 from paper.__main__ import main
 from paper.collect import read_record
-from roann.lab import checkpoint
+from roann.lab import checkpoint, run
 from roann.lab.config import to_toml
 from roann.lab.models import build_model
 from roann.lab.report import load_run
@@ -75,10 +75,6 @@ def test_a_figure_from_nothing_and_again_and_without_its_records(place):
     shutil.rmtree("results")
     assert main(["collect"]) == 0
     assert files_of("results") == made
-    # The report is drawn from the records alone.
-    shutil.rmtree("runs")
-    assert main(["report", "--scale", "full", "--out", "page.html"]) == 0
-    assert "The paper&#39;s experiments" in Path("page.html").read_text()
 
 
 def test_quick_leaves_the_records_alone_and_prints_its_tables(place, capsys):
@@ -129,10 +125,8 @@ sys.exit(command.main(sys.argv[1:]))"""
 
 
 @pytest.fixture
-def stopped(place, monkeypatch):
-    """A run that was stopped between two checkpoints and is kept, and all its records."""
-    for row in plan.FIGURES["rho"]["runs"]:
-        monkeypatch.setitem(row, "keep", True)
+def stopped(place):
+    """A run that was stopped between two checkpoints, and all its records."""
     settings = {"length": 60, "eval_every": 5, "log_every": 1, "checkpoint_every": 20}
     write_experiments({"rho-adding": TINY["rho-adding"] | {"train": settings}})
     words = ("rho", "--only", "adding-rho-0.5-s0")
@@ -146,71 +140,19 @@ def stopped(place, monkeypatch):
     return folder, words, [json.loads(line) for line in whole]
 
 
-KEPT = Path("results/unfinished/rho/rho-adding-rho-0.5-s0")
-
-
 def untimed(lines):
     return [{k: v for k, v in line.items() if k != "seconds"} for line in lines]
 
 
-def test_a_kept_run_continues_where_only_the_results_are(stopped):
+def test_a_run_copied_to_its_place_continues(stopped):
     folder, words, whole = stopped
-    assert main(["collect"]) == 0
-    assert [path.name for path in (KEPT / "checkpoints").iterdir()] == ["ckpt-40"]
-    assert not (KEPT / "best").exists()
-    record = Path("results/rho", f"{folder.name}.jsonl")
-    assert read_record(record).status == "unfinished"
-    assert main(["collect"]) == 0  # again, over what is there
+    shutil.move(folder, "kept")
     shutil.rmtree("runs")
+    shutil.copytree("kept", folder)
     assert full(*words) == 0
     assert untimed(load_run(folder).records) == untimed(whole)
     assert "resumed at step 40" in (folder / "run.log").read_text()
-    assert not KEPT.exists()
-    assert read_record(record).status == "finished"
-
-
-def test_only_what_the_plan_keeps_is_kept(stopped, monkeypatch):
-    monkeypatch.delitem(plan.FIGURES["rho"]["runs"][0], "keep")
-    assert main(["collect"]) == 0
-    assert not KEPT.exists()
-    assert [e.name for f in plan.FIGURES for e in plan.entries(f) if e.keep] == [
-        "psmnist-512",
-        "rho-copying",
-    ]
-
-
-def test_a_run_directory_that_is_there_is_preferred_to_what_was_kept(stopped):
-    folder, words, whole = stopped
-    assert main(["collect"]) == 0
-    (KEPT / "metrics.jsonl").write_text("damaged")
-    assert full(*words) == 0
-    assert untimed(load_run(folder).records) == untimed(whole)
-
-
-def test_what_was_kept_is_never_replaced_by_less(stopped):
-    folder, words, whole = stopped
-    assert main(["collect"]) == 0
-    kept = files_of("results/unfinished")
-    shutil.rmtree(folder / "checkpoints" / "ckpt-40")
-    assert main(["collect"]) == 0
-    assert files_of("results/unfinished") == kept
-    shutil.rmtree(folder / "checkpoints")  # begun anew, and no checkpoint yet
-    assert main(["collect"]) == 0
-    assert files_of("results/unfinished") == kept
-    assert full(*words) == 0
-    assert "resumed at step 40" in (folder / "run.log").read_text()
-    assert untimed(load_run(folder).records) == untimed(whole)
-
-
-def test_what_was_kept_of_another_config_is_not_used(stopped, capsys):
-    folder, words, whole = stopped
-    assert main(["collect"]) == 0
-    shutil.rmtree("runs")
-    kept = KEPT / "config.toml"
-    kept.write_text(kept.read_text().replace("length = 60", "length = 61"))
-    assert full(*words) == 0
-    assert "is of another config; the run starts from the beginning" in capsys.readouterr().err
-    assert untimed(load_run(folder).records) == untimed(whole)
+    assert read_record(Path("results/rho", f"{folder.name}.jsonl")).status == "finished"
 
 
 def test_a_record_with_more_steps_is_kept(stopped, capsys):
@@ -233,7 +175,8 @@ def test_psmnist_512_can_be_resumed_from_the_committed_checkpoint(tmp_path):
         return
     cell = plan.experiments("table1", "full")["psmnist-512-s0"]
     folder = tmp_path / "table1" / "psmnist-512-s0"
-    run.restore(folder, cell, ROOT / "results")
+    assert run.is_of(kept, cell)
+    shutil.copytree(kept, folder)
     found = checkpoint.newest(folder / "checkpoints", touch=False)
     assert found.step > 3000
     assert found.state["records"] <= (folder / "metrics.jsonl").stat().st_size
@@ -282,23 +225,6 @@ def test_a_record_of_a_run_that_ended_is_kept_whatever_an_unfinished_one_says(st
     config.write_text(config.read_text().replace("checkpoint_every = 20", "checkpoint_every = 21"))
     assert main(["collect"]) == 0
     assert record.read_bytes() == ended
-
-
-def test_a_checkpoint_that_goes_while_it_is_copied_is_not_missed(stopped, monkeypatch):
-    """A run under way replaces old checkpoints: the copy begins again with what there is now."""
-    folder, _, _ = stopped
-    copytree, calls = shutil.copytree, []
-
-    def going(source, target):
-        calls.append(Path(source).name)
-        if len(calls) == 1:
-            Path(source).rename(Path(source).with_name("ckpt-45"))
-        return copytree(source, target)
-
-    monkeypatch.setattr(run.shutil, "copytree", going)
-    run.keep(folder, Path("results"))
-    assert calls == ["ckpt-40", "ckpt-45"]
-    assert [path.name for path in (KEPT / "checkpoints").iterdir()] == ["ckpt-45"]
 
 
 def test_a_run_that_moves_says_so_in_its_record(stopped):

@@ -117,7 +117,9 @@ def _recorded(*args: Any) -> tuple[Any, ...]:
     """The operator with its derivative, at the least cost."""
     try:
         return _Scan.apply(*args)  # type: ignore[no-any-return, no-untyped-call]
-    except RuntimeError:  # such as inside a transform of torch.func that follows other tensors
+    except RuntimeError as error:
+        if "setup_context" not in str(error):  # what torch says inside a transform of torch.func
+            raise
         return torch.ops.roann.scan.default(*args)  # type: ignore[no-any-return]
 
 

@@ -114,7 +114,7 @@ def step(
         how = told, phi, type(O)
         done = x_next, tensors, how
         try:
-            x_next = _apply(done, x, u, W, W_i, b)  # type: ignore[no-untyped-call]
+            x_next = _Step.apply(done, x, u, W, W_i, b)  # type: ignore[no-untyped-call]
         except RuntimeError:  # inside a transform of torch.func that follows other tensors
             return None
     return x_next
@@ -142,11 +142,6 @@ class _Step(torch.autograd.Function):
             if library.adjoint(*how[0], tensors, g.resolve_neg().contiguous(), found):
                 return None, *found
         return None, *_differentiable(how, tensors, wanted, g)
-
-
-# `Function.apply` would first unwrap what transforms of torch.func have left behind, which takes as
-# long as the step. There is nothing of the kind here: the library could not have read it.
-_apply = super(torch.autograd.Function, _Step).apply
 
 
 def _differentiable(

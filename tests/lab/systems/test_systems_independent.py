@@ -128,6 +128,7 @@ def test_batch_norm_has_one_statistic_per_unit_over_batch_and_time():
 
 
 def test_dropout_has_one_mask_for_all_steps():
+    torch.manual_seed(0)  # dropout draws from the global generator
     system = ind(layers=1, dropout=0.4).train()
     filled(system, W__0=torch.zeros(4, 2), b__0=torch.ones(4)).train()
     output, _ = system(noise(6, 50, 2))
