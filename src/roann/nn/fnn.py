@@ -127,8 +127,7 @@ class RoaFNN(RoaModule):
             O = shared.get(square) if recycle else None
             if O is None:
                 depth = None if recycle else run.depth
-                O = self._add_filter(f"_{i}", filter, *square, depth=depth, **source)
-                shared[square] = O
+                shared[square] = self._add_filter(f"_{i}", filter, *square, depth=depth, **source)
             else:
                 self._add_filter(f"_{i}", O, *square)
 

@@ -1,4 +1,4 @@
-"""The gain γ of the drive, which keeps states of one size at any horizon.
+"""The gain γ of the drive, with which the size of states depends little on the horizon.
 
 Note [Where the gain comes from]
 --------------------------------
@@ -15,6 +15,10 @@ direction: over r = min(T, 2/θ) steps, |Σ_{k<T} e^(ikθ)| ≤ r, so that α γ
 what noise and mean ask for is
 
     γ_j = α^(−1/2) max(1, r_j / √T)^(−1/2),    r_j = min(T, 2 / |θ_j|).
+
+So on planes that turn fast states keep their size. On planes that do not turn they grow as T^(1/4)
+where φ has a mean, and shrink as T^(−1/4) where it has none; without a gain, noise would shrink as
+T^(−1/2) everywhere.
 
 T is taken as 1 / α, the horizon for ρ = 1, so that γ follows from α and the filter alone.
 

@@ -59,9 +59,9 @@ def capped(W: Tensor, max_norm: float | None) -> Tensor:
         return W
     full = W.to(full_precision(W.dtype))
     bound: Tensor
-    if torch.compiler.is_compiling() or forward_ad.unpack_dual(full).tangent is None:  # type: ignore[no-untyped-call]
+    if torch.compiler.is_compiling() or forward_ad.unpack_dual(full).primal is full:  # type: ignore[no-untyped-call]
         bound = _Schatten.apply(full)[0]  # type: ignore[no-untyped-call]
-    else:  # forward mode
+    else:  # forward mode, of this tensor or of one inside it
         bound = schatten(full)
     limit = torch.full_like(bound, max_norm)
     scale = limit / torch.maximum(bound, limit)  # exactly 1 below the cap
