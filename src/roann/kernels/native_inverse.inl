@@ -25,11 +25,15 @@ static void turn_back(Sweep& s, int64_t m, const real* from) {
     }
     const int64_t behind = (p.N + appended(p)) * 2 * L;
     for (int64_t i = 0; i < panels(p); i++) {
-        multiply(s, m, p.N, from, 2 * s.ld, s.panels + i * panel_size(p) + behind, 2, s.C, true);
-        for (int v = 0; v < 2 && 2 * i + v < s.vectors; v++)
+        const int each = vectors_of(p, i);
+        multiply(s, i, m, p.N, from, 2 * s.ld, s.panels + i * panel_size(p) + behind, each, s.C,
+                 true);
+        for (int v = 0; v < each; v++) {
+            const int64_t j = first_vector(p, i) + v;
             for (int64_t l = 0; l < m; l++)
-                store_part(s.now + l * 2 * s.ld + (2 * i + v) * L, load(s.C + l * 2 * L + v * L),
-                           lanes(s, 2 * i + v));
+                store_part(s.now + l * 2 * s.ld + j * L, load(s.C + l * 2 * L + v * L),
+                           lanes(s, j));
+        }
     }
 }
 
@@ -73,12 +77,13 @@ static void inverse_wide(Sweep& s, int64_t t, int64_t m) {
     turn_back(s, m, s.now + s.ld);
     for (int64_t round = 1; round <= p.rounds; round++) {
         for (int64_t i = 0; i < panels(p); i++) {
-            multiply(s, m, s.K, s.now, 2 * s.ld, s.panels + i * panel_size(p), 2, s.C, true);
+            const int each = vectors_of(p, i);
+            multiply(s, i, m, s.K, s.now, 2 * s.ld, s.panels + i * panel_size(p), each, s.C, true);
             if (separate(p))
-                multiply(s, m, p.I, u, p.u_row, s.input_panels + i * input_panel_size(p), 2, s.C,
-                         false);
-            for (int v = 0; v < 2 && 2 * i + v < s.vectors; v++)
-                approach(s, t, 2 * i + v, m, s.C + v * L, round == p.rounds);
+                multiply(s, i, m, p.I, u, p.u_row, s.input_panels + i * input_panel_size(p), each,
+                         s.C, false);
+            for (int v = 0; v < each; v++)
+                approach(s, t, first_vector(p, i) + v, m, s.C + v * L, round == p.rounds);
         }
         turn_back(s, m, s.next);
     }
