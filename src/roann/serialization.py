@@ -281,6 +281,7 @@ def _agrees(file: Path, about: dict[str, Any], model: nn.Module) -> None:
         for key in sorted(there.keys() | here.keys(), key=lambda k: (k != "class", k)):
             a, b = there.get(key), here.get(key)
             held = key == "alpha" and (here.get("learn_rho") or type(a) is type(b) is list)
+            held = held or b == "auto"  # until α has numbers
             if a != b and key not in FREE and not held:  # held: as a tensor in the state
                 what = f"{key}={_short(a)}" + (f" in {name!r}" if name else "")
                 cure = "build the model with the settings it was saved with"

@@ -193,7 +193,6 @@ class RoaModule(AlphaModule, ABC):
         gain: γ as it was given: a number, a tensor with one per neuron, or None for the one that
             follows from α and the filter (Note [Where the gain comes from]). As the layer uses it,
             it is a buffer of each scan that is no part of the `state_dict`.
-        max_norm: c of ‖W‖₂ ≤ c, or None.
     """
 
     _warned = False  # by `HypothesisWarning`, once in the life of a layer
@@ -215,8 +214,22 @@ class RoaModule(AlphaModule, ABC):
         self.nonlinearity = _checks.choice("nonlinearity", nonlinearity, ACTIVATIONS, order)
         self.init = _checks.choice("init", init, INITS)
         self.gain = given_gain(gain, features)
-        self.max_norm = given_cap(max_norm, alpha.start, ACTIVATIONS[self.nonlinearity].r)
+        self._cap: object = max_norm
+        if max_norm != "auto":
+            given_cap(max_norm, alpha.start, 1.0)
         self.register_load_state_dict_post_hook(_refresh_all)  # type: ignore[no-untyped-call]
+
+    @property
+    def max_norm(self) -> float | None:
+        """c of ‖W‖₂ ≤ c, or None; "auto" is made a number as soon as α is known."""
+        if self._cap == "auto":
+            alpha = self._given.start
+            if isinstance(alpha, Tensor) and alpha.is_meta and self._alpha is not None:
+                alpha = self._alpha
+            if isinstance(alpha, Tensor) and alpha.is_meta:
+                return None
+            self._cap = given_cap("auto", alpha, ACTIVATIONS[self.nonlinearity].r)
+        return None if self._cap is None else float(self._cap)  # type: ignore[arg-type]
 
     def settings(self) -> dict[str, Any]:
         """The constructor's arguments that rebuild this module, as JSON can hold them."""
@@ -224,7 +237,9 @@ class RoaModule(AlphaModule, ABC):
 
     def _own_settings(self) -> dict[str, Any]:
         gain = self.gain.tolist() if isinstance(self.gain, Tensor) else self.gain
-        return {"nonlinearity": self.nonlinearity, "gain": gain, "max_norm": self.max_norm}
+        known = self.max_norm
+        cap = "auto" if self._cap == "auto" else known
+        return {"nonlinearity": self.nonlinearity, "gain": gain, "max_norm": cap}
 
     def _weight_settings(self) -> dict[str, Any]:
         state = super()._weight_settings() | self._own_settings()

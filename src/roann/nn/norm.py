@@ -14,6 +14,7 @@ from torch.autograd import forward_ad
 
 from roann import _checks
 from roann.filters.base import full_precision
+from roann.kernels.operator import without_autocast
 from roann.theorem import schatten, schatten_and_power
 
 CAP = 10.0  # of "auto": in the measurements, no task did better with a larger one
@@ -30,8 +31,7 @@ def given_cap(max_norm: object, alpha: float | Tensor, r: float) -> float | None
         return None
     if max_norm != "auto":
         return _checks.real("max_norm", max_norm, positive=True)
-    values = torch.as_tensor(alpha)
-    most = 0.0 if values.is_meta else float(values.max())
+    most = float(alpha.max()) if isinstance(alpha, Tensor) else float(alpha)
     return min(CAP, MARGIN * (1 / most - 1) / r) if 0 < most < 1 else None
 
 
@@ -58,14 +58,20 @@ def capped(W: Tensor, max_norm: float | None) -> Tensor:
     if max_norm is None:
         return W
     full = W.to(full_precision(W.dtype))
-    bound: Tensor
-    if torch.compiler.is_compiling() or forward_ad.unpack_dual(full).primal is full:  # type: ignore[no-untyped-call]
-        bound = _Schatten.apply(full)[0]  # type: ignore[no-untyped-call]
-    else:  # forward mode, of this tensor or of one inside it
-        bound = schatten(full)
+    with without_autocast(full):
+        # A compiler, or forward mode of this tensor or of one inside it, takes plain operations.
+        if torch.compiler.is_compiling() or _is_dual(full):
+            bound = schatten(full)
+        else:
+            bound = _Schatten.apply(full)[0]  # type: ignore[no-untyped-call]
     limit = torch.full_like(bound, max_norm)
     scale = limit / torch.maximum(bound, limit)  # exactly 1 below the cap
     return (full * scale[..., None, None]).to(W.dtype)
+
+
+def _is_dual(t: Tensor) -> bool:
+    unpack: Any = forward_ad.unpack_dual
+    return unpack(t).primal is not t
 
 
 def _slope(W: Tensor, bound: Tensor, power: Tensor) -> Tensor:
@@ -111,9 +117,7 @@ class CapMemo:
         """`capped(W, max_norm)`."""
         if max_norm is None:
             return W
-        if torch.compiler.is_compiling() or torch.func.debug_unwrap(W) is not W:
-            return capped(W, max_norm)
-        if forward_ad.unpack_dual(W).tangent is not None:  # type: ignore[no-untyped-call]
+        if torch.compiler.is_compiling() or torch.func.debug_unwrap(W) is not W or _is_dual(W):
             return capped(W, max_norm)
         graph = torch.is_grad_enabled() and W.requires_grad
         if self._last is not None:
@@ -121,7 +125,8 @@ class CapMemo:
             usable = key is W and limit == max_norm and (found.requires_grad or not graph)
             if usable and torch.equal(copy, W):
                 return found if graph else found.detach()
-        new: Tensor = _Capped.apply(W, max_norm)  # type: ignore[no-untyped-call]
+        with without_autocast(W):
+            new: Tensor = _Capped.apply(W, max_norm)  # type: ignore[no-untyped-call]
         self._last = W, W.detach().clone(), max_norm, new
         return new
 

@@ -30,7 +30,8 @@ def differences(key: str, own: dict[str, Any], given: object) -> list[str]:
         what = f"other {given.dtype}" if isinstance(given, Tensor) else type(given).__name__
         return [_sentence(key, "settings as JSON in a tensor of bytes", what)]
     given = {"gain": 1.0, "max_norm": None} | given  # of weights that do not name them
-    names = [n for n in own if n in given and not _same(own[n], given[n])]
+    unknown = {n for n in own if own[n] == "auto"}  # until α has numbers
+    names = [n for n in own if n in given and n not in unknown and not _same(own[n], given[n])]
     if not names:
         return []
     here, there = (", ".join(f"{n}={d[n]!r}" for n in names) for d in (own, given))
