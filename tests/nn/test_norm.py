@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from roann import RoaFNN, RoaLayer, RoaODE, RoaRNN, RoaRNNCell, certify
-from roann.nn.norm import POWER, capped, schatten
+from roann.nn.norm import capped, schatten
 
 f64 = torch.float64
+POWER = 66  # p of the Schatten norm
 
 
 def gen(seed=0):
@@ -172,7 +173,7 @@ def test_a_layer_computes_with_the_capped_weights(name):
     make, shape, weights = MAKERS[name]
     settings = {"alpha": 0.1, "init": "normal", "dtype": f64}
     limited = make(max_norm=0.8, generator=gen(), **settings)
-    free = make(generator=gen(), **settings)
+    free = make(max_norm=None, generator=gen(), **settings)
     with torch.no_grad():
         for weight in weights:
             assert torch.equal(limited.get_parameter(weight), free.get_parameter(weight))
@@ -184,6 +185,19 @@ def test_a_layer_computes_with_the_capped_weights(name):
     torch.testing.assert_close(outputs[0], outputs[1], rtol=1e-12, atol=1e-14)
     outputs[0].sum().backward()
     assert all(float(limited.get_parameter(w).grad.abs().max()) > 0 for w in weights)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_cap_that_is_far_changes_nothing_to_the_bit(name):
+    make, shape, _ = MAKERS[name]
+    settings = {"alpha": 0.1, "dtype": torch.float32}
+    u = normal(*shape, seed=3, dtype=torch.float32)
+    arguments = (u, normal(2, 6, seed=4, dtype=torch.float32)) if name == "cell" else (u,)
+    free = make(max_norm=None, generator=gen(), **settings)(*arguments)
+    for k in range(40):
+        limited = make(max_norm=100 + k / 7, generator=gen(), **settings)(*arguments)
+        for a, b in zip(limited, free, strict=True):
+            assert torch.equal(a, b), k
 
 
 def test_the_theorem_survives_any_update():

@@ -10,7 +10,7 @@ matter, only how fast.
     slow     θ spaced evenly in its logarithm from π / (4 · horizon) to π: clocks of every speed.
     spread   θ spaced evenly in (0, π): a delay line. Inputs of different times become different
              directions, so that many of them can be told apart.
-    broad    half of the planes still, a quarter slow, a quarter spread: the default of the layers.
+    broad    half of the planes still, an eighth slow, the others spread: the default of the layers.
 
 Nothing is drawn: one width and one horizon give one filter.
 """
@@ -236,7 +236,7 @@ class Spread(Spectrum):
 
 @final
 class Broad(Spectrum):
-    """Half of the planes still, a quarter slow and a quarter spread: the default of the layers.
+    """Half of the planes still, an eighth slow, the others spread: the default of the layers.
 
     It integrates and it tells times apart. See Note [What each spectrum is for].
 
@@ -246,14 +246,14 @@ class Broad(Spectrum):
 
     Example:
         >>> Broad(16, horizon=25, dtype=torch.float64).angle / math.pi
-        tensor([0.0000, 0.0000, 0.0000, 0.0000, 0.0100, 1.0000, 0.2500, 0.7500],
+        tensor([0.0000, 0.0000, 0.0000, 0.0000, 0.0100, 0.1667, 0.5000, 0.8333],
                dtype=torch.float64)
     """
 
     name = "broad"
 
     def _angles(self, planes: int) -> Tensor:
-        a, b = planes // 2, planes // 4
+        a, b = planes // 2, planes // 8
         return torch.cat([still(a), slow(b, self.horizon), spread(planes - a - b)])
 
 
