@@ -159,6 +159,17 @@ def test_compiled_in_one_graph(cap):
     torch.testing.assert_close(leaves[0].grad, leaves[1].grad, rtol=1e-13, atol=1e-15)
 
 
+def test_autocast_does_not_round_the_bound():
+    W = normal(64, 64, dtype=torch.float32).requires_grad_()
+    exact = capped(W, 0.5)
+    (wanted,) = torch.autograd.grad(exact.square().sum(), W)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = capped(W, 0.5)
+        (slope,) = torch.autograd.grad(found.square().sum(), W)
+    assert torch.equal(found, exact)
+    torch.testing.assert_close(slope, wanted, rtol=1e-4, atol=1e-6)
+
+
 MAKERS = {
     "rnn": (lambda **kw: RoaRNN(3, 6, **kw), (7, 2, 3), ["weight_hh_l0"]),
     "cell": (lambda **kw: RoaRNNCell(3, 6, **kw), (2, 3), ["weight_hh"]),

@@ -138,7 +138,14 @@ def test_vector_alpha_multiplies_from_the_left():
     """diag(1 − α) O x, not O diag(1 − α) x: seen only with a non-constant α."""
     alpha = torch.tensor([0.0, 0.3, 0.9], dtype=f64)
     rnn = RoaRNN(
-        2, 3, alpha=alpha, nonlinearity="identity", filter="qr", dtype=f64, generator=gen()
+        2,
+        3,
+        alpha=alpha,
+        nonlinearity="identity",
+        filter="qr",
+        max_norm=None,
+        dtype=f64,
+        generator=gen(),
     )
     u, hx = data(1, 1, 2), data(1, 1, 3)
     drive = rnn.weight_ih_l0 @ u[0, 0] + rnn.bias_l0
@@ -291,7 +298,8 @@ def test_tiny_alpha_keeps_its_gradient():
         )
 
 
-# The tracer itself looks at .grad of tensors that are no leaves.
+# The tracer itself looks at .grad of tensors that are no leaves, and makes a Function.
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:The .grad attribute")
 def test_compile_does_not_unroll():
     """One graph break, not a graph of T nodes; the values stay."""

@@ -28,6 +28,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from roann.filters.base import full_precision
+from roann.kernels.operator import without_autocast
 
 SQUARINGS = 5
 POWER = 2 ** (SQUARINGS + 1) + 2  # p
@@ -72,6 +73,11 @@ def capped(W: Tensor, max_norm: float | None) -> Tensor:
     """
     if max_norm is None:
         return W
+    with without_autocast(W):  # it would round the products, and the bound with them
+        return _capped(W, max_norm)
+
+
+def _capped(W: Tensor, max_norm: float) -> Tensor:
     full = W.to(full_precision(W.dtype))
     bound: Tensor
     if torch.compiler.is_compiling() or forward_ad.unpack_dual(full).primal is full:  # type: ignore[no-untyped-call]
@@ -123,6 +129,7 @@ class _Schatten(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor, _: Tensor | None) -> Tensor:
         W, bound, power = ctx.saved_tensors
-        if torch.is_grad_enabled():  # the way back is differentiated, too
-            bound, power = _found(W)
-        return g[..., None, None] * _slope(W, bound, power)
+        with without_autocast(W):
+            if torch.is_grad_enabled():  # the way back is differentiated, too
+                bound, power = _found(W)
+            return g[..., None, None] * _slope(W, bound, power)
