@@ -66,8 +66,8 @@ class RoaRNN(RoaModule):
             layers. "broad" turns half of the planes not at all, the others at many speeds.
         init: how parameters are drawn: "balanced" (W from N(0, 1/N), W_i from N(0, 1/I), b from
             N(0, 1)), "normal" (the paper's), "scaled_normal", "uniform" or "orthogonal".
-        gain: γ: a number, a tensor (N,) with one per neuron, or None for one that keeps states of
-            one size at any horizon: see `roann.nn.gain`.
+        gain: γ: a number, a tensor (N,) with one per neuron, or None for one with which the
+            size of states depends little on the horizon: see `roann.nn.gain`.
         max_norm: c of a cap ‖W‖₂ ≤ c that holds in every forward pass, with which the hypothesis
             of the theorem cannot be lost in training: see `roann.nn.norm`. None for no cap.
         generator: where all randomness of construction comes from.
