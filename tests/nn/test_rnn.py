@@ -223,23 +223,6 @@ def test_names_and_counts():
     )
 
 
-@pytest.mark.parametrize("init", ["balanced", "normal", "scaled_normal", "uniform", "orthogonal"])
-def test_initialisations(init):
-    N = 200
-    rnn = RoaRNN(50, N, horizon=10, init=init, generator=gen(), dtype=f64)
-    W, others = rnn.weight_hh_l0.detach(), [rnn.weight_ih_l0.detach(), rnn.bias_l0.detach()]
-    spread = {"normal": 1, "scaled_normal": N**-0.5, "uniform": (3 * N) ** -0.5}
-    spread["balanced"] = N**-0.5
-    if init == "orthogonal":
-        torch.testing.assert_close(W @ W.T, torch.eye(N, dtype=f64), rtol=0, atol=1e-6)
-    else:
-        assert float(W.std()) == pytest.approx(spread[init], rel=0.02)
-    wide = 1 if "normal" in init or init == "balanced" else (3 * N) ** -0.5
-    into = 50**-0.5 if init == "balanced" else wide
-    assert float(others[0].std()) == pytest.approx(into, rel=0.03)
-    assert float(others[1].std()) == pytest.approx(wide, rel=0.15)
-
-
 def test_moves_copies_and_pickles():
     rnn = RoaRNN(3, 4, horizon=5, generator=gen(), filter="rotations")
     u = data(5, 2, 3, dtype=torch.float32)
@@ -310,7 +293,7 @@ def test_compile_does_not_unroll():
         graphs.append(len(module.graph.nodes))
         return module.forward
 
-    rnn = RoaRNN(3, 4, horizon=500, generator=gen())
+    rnn = RoaRNN(3, 4, horizon=500, max_norm=None, generator=gen())
     u = data(500, 2, 3, dtype=torch.float32)
     compiled = torch.compile(rnn, backend=count)
     assert torch.equal(compiled(u)[0], rnn(u)[0])
