@@ -57,7 +57,8 @@ def test_the_papers_lower_bound_fails_at_finite_depth() -> None:
     e^(−15) = 3.1e-7. The finite interval holds, with equality at its lower end.
     """
     L, rho, sigma = 50, 5.0, 2.0
-    rnn = RoaRNN(1, 6, nonlinearity="identity", rho=rho, horizon=L - 1, dtype=torch.float64)
+    kw = {"nonlinearity": "identity", "max_norm": None, "dtype": torch.float64}
+    rnn = RoaRNN(1, 6, rho=rho, horizon=L - 1, **kw)
     with torch.no_grad():
         rnn.weight_hh_l0.copy_(-sigma * rnn.filter_l0.to_dense())
     bounds = bounds_of(rnn, L - 1)
@@ -73,7 +74,8 @@ def test_the_papers_lower_bound_fails_at_finite_depth() -> None:
 
 
 def test_the_upper_end_is_attained() -> None:
-    rnn = RoaRNN(1, 5, nonlinearity="identity", rho=2.0, horizon=20, dtype=torch.float64)
+    kw = {"nonlinearity": "identity", "max_norm": None, "dtype": torch.float64}
+    rnn = RoaRNN(1, 5, rho=2.0, horizon=20, **kw)
     with torch.no_grad():
         rnn.weight_hh_l0.copy_(3.0 * rnn.filter_l0.to_dense())
     bounds = bounds_of(rnn, 20)
@@ -209,7 +211,8 @@ def test_norms_exact_for_small_and_safe_for_large() -> None:
 
 
 def test_bounds_of_finds_the_layer() -> None:
-    rnn = RoaRNN(2, 3, num_layers=2, bidirectional=True, alpha=0.01, dtype=torch.float64)
+    kw = {"alpha": 0.01, "max_norm": None, "dtype": torch.float64}
+    rnn = RoaRNN(2, 3, num_layers=2, bidirectional=True, **kw)
     for layer, name in enumerate(("_l0", "_l0_reverse", "_l1", "_l1_reverse")):
         bounds = bounds_of(rnn, 5, layer=layer)
         assert bounds is not None

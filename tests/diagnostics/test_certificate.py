@@ -21,7 +21,8 @@ DOUBLE = torch.float64
 
 
 def roarnn(rho: float, T: int, N: int = 8, **settings: Any) -> RoaRNN:
-    return RoaRNN(2, N, rho=rho, horizon=T, dtype=DOUBLE, generator=seeded(0), **settings)
+    kw = {"max_norm": None, "dtype": DOUBLE} | settings
+    return RoaRNN(2, N, rho=rho, horizon=T, generator=seeded(0), **kw)
 
 
 @theorem
@@ -46,7 +47,8 @@ def test_words_where_the_theorem_holds() -> None:
 
 
 def test_words_where_the_papers_bound_fails() -> None:
-    rnn = RoaRNN(1, 4, nonlinearity="identity", rho=5.0, horizon=49, dtype=DOUBLE)
+    kw = {"nonlinearity": "identity", "max_norm": None, "dtype": DOUBLE}
+    rnn = RoaRNN(1, 4, rho=5.0, horizon=49, **kw)
     with torch.no_grad():
         rnn.weight_hh_l0.copy_(-2 * rnn.filter_l0.to_dense())
     verdict = certify(rnn, normal(49, 1)).verdict
@@ -64,7 +66,8 @@ def test_words_where_the_bound_is_vacuous() -> None:
 
 
 def test_words_where_the_hypothesis_is_violated() -> None:
-    certificate = certify(RoaRNN(2, 8, alpha=0.5, dtype=DOUBLE, generator=seeded(0)), normal(4, 2))
+    rnn = RoaRNN(2, 8, alpha=0.5, max_norm=None, dtype=DOUBLE, generator=seeded(0))
+    certificate = certify(rnn, normal(4, 2))
     assert certificate.bounds is not None
     assert not certificate.bounds.hypothesis
     assert certificate.verdict.startswith("The hypothesis is violated (ρ = 2, but M/(1+rσ) = ")
@@ -132,7 +135,8 @@ def test_words_between_surviving_and_lost(factor: float, words: str) -> None:
 
 
 def test_of_a_stack_it_says_which_recurrence_was_measured() -> None:
-    stack = RoaRNN(2, 8, 2, rho=0.5, horizon=30, dtype=DOUBLE, generator=seeded(0))
+    kw = {"max_norm": None, "dtype": DOUBLE}
+    stack = RoaRNN(2, 8, 2, rho=0.5, horizon=30, generator=seeded(0), **kw)
     with torch.no_grad():
         stack.weight_hh_l1.mul_(1000)
     first, second = (certify(stack, normal(30, 2), layer=k) for k in (0, 1))

@@ -41,7 +41,7 @@ class Shifted(nn.Module):
 def test_a_layer_from_outside_over_time() -> None:
     rnn = RoaRNN(
         2, 4, nonlinearity="tanh", bias=False, alpha=0.05, filter="cycle", gain=1.0,
-        dtype=DOUBLE, generator=seeded(0),
+        max_norm=None, dtype=DOUBLE, generator=seeded(0),
     )  # fmt: skip
     theirs = Shifted(rnn.weight_hh_l0.detach(), rnn.weight_ih_l0.detach(), 0.05)
     u = normal(9, 3, 2)

@@ -23,7 +23,7 @@ def claimed(name, planes, horizon):
         return [math.pi * (4 * horizon) ** -(1 - j / n) for j in range(planes)]
     if name == "spread":
         return [math.pi * (j + 0.5) / planes for j in range(planes)]
-    still, slow = planes // 2, planes // 4
+    still, slow = planes // 2, planes // 8
     rest = claimed("spread", planes - still - slow, horizon)
     return claimed("still", still, horizon) + claimed("slow", slow, horizon) + rest
 

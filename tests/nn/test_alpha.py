@@ -209,13 +209,13 @@ def test_copies_files_and_resets(kind, name, tmp_path):
 
 
 def test_functional_call_reaches_it():
-    rnn = RoaRNN(3, 4, horizon=8, learn_rho=True, dtype=f64, generator=gen())
+    kw = {"max_norm": None, "dtype": f64}
+    rnn = RoaRNN(3, 4, horizon=8, learn_rho=True, generator=gen(), **kw)
     u = data(8, 2, 3)
     other = {"alpha_logit_l0": torch.tensor(0.0, dtype=f64)}
     # Filter and gain stay as the first α made them.
-    half = RoaRNN(
-        3, 4, alpha=0.5, filter=rnn.filter_l0, gain=rnn.gain_of("_l0"), dtype=f64, generator=gen()
-    )
+    kw |= {"filter": rnn.filter_l0, "gain": rnn.gain_of("_l0")}
+    half = RoaRNN(3, 4, alpha=0.5, generator=gen(), **kw)
     called = torch.func.functional_call(rnn, other, (u,))[0]
     torch.testing.assert_close(called, half(u)[0], rtol=1e-13, atol=1e-13)
 
@@ -277,7 +277,7 @@ def test_a_vector_needs_one_width():
 def test_every_layer_of_a_stack_may_have_its_own_alpha(tmp_path, width, learned, bidirectional):
     """As layers stacked by hand, each with its row."""
     alpha = torch.rand(3, width, generator=gen(1), dtype=f64) / 2
-    kw = {"dtype": f64, "learn_rho": learned, "bidirectional": bidirectional}
+    kw = {"dtype": f64, "learn_rho": learned, "bidirectional": bidirectional, "max_norm": None}
     stack = RoaRNN(2, 4, 3, alpha=alpha, generator=gen(), **kw)
     u = x = torch.randn(5, 3, 2, generator=gen(2), dtype=f64)
     for k in range(3):

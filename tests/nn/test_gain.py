@@ -70,12 +70,13 @@ MAKERS = {
     "layer": (lambda **kw: RoaLayer(3, 6, **kw), data(2, 3)),
     "deep": (lambda **kw: RoaFNN([3, 6, 6, 6], **kw), data(2, 3)),
 }
+DEFAULTS = {"alpha": 0.01, "dtype": f64, "max_norm": None}
 DRIVE = ("weight_ih", "bias")  # what γ multiplies
 every = pytest.mark.parametrize("name", MAKERS)
 
 
 def made(name, **kw):
-    return MAKERS[name][0](**{"alpha": 0.01, "dtype": f64, "generator": gen()} | kw)
+    return MAKERS[name][0](**DEFAULTS | {"generator": gen()} | kw)
 
 
 def answer(model, name):

@@ -23,6 +23,7 @@ MAKERS = {
     "ode": lambda **kw: RoaODE(1, 128, **kw),
     "euler": lambda **kw: RoaEuler(1, 128, **kw),
 }
+FREE = {"init": "normal", "max_norm": None}  # the paper's
 every = pytest.mark.parametrize("name", MAKERS)
 
 
@@ -30,7 +31,7 @@ every = pytest.mark.parametrize("name", MAKERS)
 def test_it_is_told_at_construction(name):
     """N = 128, horizon 10, N(0, 1): α(1 + ‖W‖) ≈ 2.3."""
     with pytest.warns(HypothesisWarning) as caught:
-        MAKERS[name](horizon=10, init="normal", generator=gen())
+        MAKERS[name](horizon=10, generator=gen(), **FREE)
     assert len(caught) == 1
     text = str(caught[0].message)
     got = float(text.split("got ")[1].split(":")[0])
@@ -58,14 +59,14 @@ def test_it_is_told_at_construction(name):
 def test_the_cures_work(name, settings):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        MAKERS[name](generator=gen(), **{"init": "normal"} | settings)
+        MAKERS[name](generator=gen(), **FREE | settings)
         MAKERS[name](horizon=10, generator=gen())
 
 
 @every
 def test_once_per_layer_and_never_in_a_forward(name):
     with pytest.warns(HypothesisWarning):
-        model = MAKERS[name](horizon=10, init="normal", generator=gen())
+        model = MAKERS[name](horizon=10, generator=gen(), **FREE)
     features = {"layer": 128, "deep": 128}.get(name, 1)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -78,12 +79,12 @@ def test_once_per_layer_and_never_in_a_forward(name):
 
 @every
 def test_weights_that_are_loaded_are_looked_at(name):
-    model = MAKERS[name](horizon=100, init="normal", generator=gen())
+    model = MAKERS[name](horizon=100, generator=gen(), **FREE)
     state = model.state_dict()
     large = {k: 10 * v if "weight" in k else v for k, v in state.items()}
     with pytest.warns(HypothesisWarning, match=r"got 2[0-9.]+:"):
         model.load_state_dict(large)
-    ghost = MAKERS[name](horizon=100, device="meta")
+    ghost = MAKERS[name](horizon=100, device="meta", max_norm=None)
     with pytest.warns(HypothesisWarning):
         ghost.load_state_dict(large, assign=True)
     with warnings.catch_warnings():
@@ -93,7 +94,7 @@ def test_weights_that_are_loaded_are_looked_at(name):
 
 
 def test_reset_after_a_quiet_construction():
-    model = RoaRNN(1, 128, horizon=10, init="scaled_normal", generator=gen())
+    model = RoaRNN(1, 128, horizon=10, init="scaled_normal", max_norm=None, generator=gen())
     model.init = "normal"
     with pytest.warns(HypothesisWarning, match="RoaRNN: expected"):
         model.reset_parameters(gen())
@@ -101,11 +102,11 @@ def test_reset_after_a_quiet_construction():
 
 def test_the_largest_alpha_of_a_vector_counts():
     alpha = torch.full((128,), 1e-4)
-    RoaRNN(1, 128, alpha=alpha, init="normal", generator=gen())
+    RoaRNN(1, 128, alpha=alpha, generator=gen(), **FREE)
     alpha[7] = 0.1
     for learn in (False, True):
         with pytest.warns(HypothesisWarning):
-            RoaRNN(1, 128, alpha=alpha, learn_rho=learn, init="normal", generator=gen())
+            RoaRNN(1, 128, alpha=alpha, learn_rho=learn, generator=gen(), **FREE)
 
 
 def test_where_no_theorem_is_claimed_nothing_is_said():

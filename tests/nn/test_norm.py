@@ -1,15 +1,15 @@
 """The cap on ‖W‖₂: a bound from above, its gradients, and a W that is left alone below it."""
 
-import copy
 import math
 
 import pytest
 import torch
 
 from roann import RoaFNN, RoaLayer, RoaODE, RoaRNN, RoaRNNCell, certify
-from roann.nn.norm import POWER, capped, schatten
+from roann.nn.norm import capped, schatten
 
 f64 = torch.float64
+POWER = 66  # p of the Schatten norm
 
 
 def gen(seed=0):
@@ -158,6 +158,17 @@ def test_compiled_in_one_graph(cap):
     torch.testing.assert_close(leaves[0].grad, leaves[1].grad, rtol=1e-13, atol=1e-15)
 
 
+def test_autocast_does_not_round_the_bound():
+    W = normal(64, 64, dtype=torch.float32).requires_grad_()
+    exact = capped(W, 0.5)
+    (wanted,) = torch.autograd.grad(exact.square().sum(), W)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = capped(W, 0.5)
+        (slope,) = torch.autograd.grad(found.square().sum(), W)
+    assert torch.equal(found, exact)
+    torch.testing.assert_close(slope, wanted, rtol=1e-4, atol=1e-6)
+
+
 MAKERS = {
     "rnn": (lambda **kw: RoaRNN(3, 6, **kw), (7, 2, 3), ["weight_hh_l0"]),
     "cell": (lambda **kw: RoaRNNCell(3, 6, **kw), (2, 3), ["weight_hh"]),
@@ -172,7 +183,7 @@ def test_a_layer_computes_with_the_capped_weights(name):
     make, shape, weights = MAKERS[name]
     settings = {"alpha": 0.1, "init": "normal", "dtype": f64}
     limited = make(max_norm=0.8, generator=gen(), **settings)
-    free = make(generator=gen(), **settings)
+    free = make(max_norm=None, generator=gen(), **settings)
     with torch.no_grad():
         for weight in weights:
             assert torch.equal(limited.get_parameter(weight), free.get_parameter(weight))
@@ -186,11 +197,24 @@ def test_a_layer_computes_with_the_capped_weights(name):
     assert all(float(limited.get_parameter(w).grad.abs().max()) > 0 for w in weights)
 
 
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_cap_that_is_far_changes_nothing_to_the_bit(name):
+    make, shape, _ = MAKERS[name]
+    settings = {"alpha": 0.1, "dtype": torch.float32}
+    u = normal(*shape, seed=3, dtype=torch.float32)
+    arguments = (u, normal(2, 6, seed=4, dtype=torch.float32)) if name == "cell" else (u,)
+    free = make(max_norm=None, generator=gen(), **settings)(*arguments)
+    for k in range(40):
+        limited = make(max_norm=100 + k / 7, generator=gen(), **settings)(*arguments)
+        for a, b in zip(limited, free, strict=True):
+            assert torch.equal(a, b), k
+
+
 def test_the_theorem_survives_any_update():
     """Weights a thousand times too large: the certificate still has a bound, and it holds."""
-    rnn = RoaRNN(2, 8, horizon=50, max_norm=2.0, dtype=f64, generator=gen())
-    free = copy.deepcopy(rnn)
-    free.max_norm = None
+    rnn, free = (
+        RoaRNN(2, 8, horizon=50, max_norm=cap, dtype=f64, generator=gen()) for cap in (2.0, None)
+    )
     with torch.no_grad():
         for model in (rnn, free):
             model.weight_hh_l0.mul_(1000)

@@ -26,7 +26,7 @@ MAKERS = {
     "deep": lambda **kw: RoaFNN([4] * 6, generator=gen(), **kw),
     "ode": lambda **kw: RoaEuler(3, 4, generator=gen(), **kw),
 }
-BASE = {"alpha": 0.01, "nonlinearity": "relu", "filter": "qr"}
+BASE = {"alpha": 0.01, "nonlinearity": "relu", "filter": "qr", "max_norm": None}
 every = pytest.mark.parametrize("name", MAKERS)
 
 

@@ -17,7 +17,7 @@ from roann.filters.base import full_precision
 from roann.kernels.operator import without_autocast
 from roann.theorem import schatten, schatten_and_power
 
-CAP = 10.0  # of "auto": in the measurements, no task did better with a larger one
+CAP = 10.0  # of "auto"
 MARGIN = 0.9  # "auto" stays this far within the hypothesis
 
 

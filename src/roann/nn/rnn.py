@@ -141,10 +141,8 @@ class RoaRNN(RoaModule):
         wide = isinstance(given.start, Tensor) and given.start.shape[-1] == hidden_size
         for layer, suffix in self._scans():
             I = input_size if layer == 0 else hidden_size * self._directions
-            shapes: dict[str, tuple[int, ...]]
             shapes = {"weight_ih": (hidden_size, I), "weight_hh": (hidden_size, hidden_size)}
-            shapes |= {"bias": (hidden_size,)} if bias else {}
-            for name, shape in shapes.items():
+            for name, shape in (shapes | ({"bias": (hidden_size,)} if bias else {})).items():
                 p = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
                 self.register_parameter(name + suffix, p)
             self._add_scan(suffix, p, layer if wide else (layer, 0))
