@@ -184,7 +184,7 @@ class Rotation(Linear):
 
 @dataclass(frozen=True)
 class Planes(Linear):
-    """Rotations of neighbours: (O x)_i = cos_i x_i + sin_i x_{i±1}, in the planes (2j, 2j + 1). O(N).
+    """Rotations of the planes (2j, 2j + 1): (O x)_i = cos_i x_i + sin_i x_{i±1}. O(N).
 
     A `Rotation` whose pairs are fixed, so that a kernel swaps the lanes of a register and gathers
     nothing. The last coordinate of an odd N has cos = 1 and sin = 0.
@@ -212,7 +212,7 @@ class Planes(Linear):
 def _neighbours(x: Tensor) -> Tensor:
     """x with the two coordinates of every plane (2j, 2j + 1) exchanged; an odd last one stays."""
     even = x.shape[-1] // 2 * 2
-    swapped = x[..., :even].unflatten(-1, (even // 2, 2)).flip(-1).flatten(-2)
+    swapped = x[..., :even].reshape(*x.shape[:-1], even // 2, 2).flip(-1).flatten(-2)
     return swapped if even == x.shape[-1] else torch.cat([swapped, x[..., even:]], -1)
 
 
