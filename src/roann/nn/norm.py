@@ -98,9 +98,10 @@ class _Schatten(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor, _: Tensor | None) -> Tensor:
         W, bound, power = ctx.saved_tensors
-        if torch.is_grad_enabled():  # the way back is differentiated, too
-            bound, power = schatten_and_power(W)
-        return g[..., None, None] * _slope(W, bound, power)
+        with without_autocast(W):
+            if torch.is_grad_enabled():  # the way back is differentiated, too
+                bound, power = schatten_and_power(W)
+            return g[..., None, None] * _slope(W, bound, power)
 
 
 class CapMemo:
