@@ -197,16 +197,6 @@ def test_seeds_and_filters_are_independent():
             assert torch.equal(a, b), k
 
 
-def test_reset_parameters_leaves_the_filter():
-    rnn = RoaRNN(3, 4, horizon=5, generator=gen())
-    O, W = rnn.filter_l0.to_dense().clone(), rnn.weight_hh_l0.detach().clone()
-    rnn.reset_parameters(gen(1))
-    assert torch.equal(O, rnn.filter_l0.to_dense())
-    assert not torch.equal(W, rnn.weight_hh_l0)
-    rnn.reset_parameters(gen(0))
-    assert torch.equal(W, rnn.weight_hh_l0)
-
-
 def test_names_and_counts():
     rnn = RoaRNN(1, 178, horizon=784, **PAPER)
     names = [n for n, _ in rnn.named_parameters()]
