@@ -30,3 +30,13 @@ def test_initialisations(init):
     into = 50**-0.5 if init == "balanced" else wide
     assert float(others[0].std()) == pytest.approx(into, rel=0.03)
     assert float(others[1].std()) == pytest.approx(wide, rel=0.15)
+
+
+def test_reset_parameters_leaves_the_filter():
+    rnn = RoaRNN(3, 4, horizon=5, generator=gen())
+    O, W = rnn.filter_l0.to_dense().clone(), rnn.weight_hh_l0.detach().clone()
+    rnn.reset_parameters(gen(1))
+    assert torch.equal(O, rnn.filter_l0.to_dense())
+    assert not torch.equal(W, rnn.weight_hh_l0)
+    rnn.reset_parameters(gen(0))
+    assert torch.equal(W, rnn.weight_hh_l0)
