@@ -101,14 +101,14 @@ class RoaRNNCell(RoaModule):
 
     def roa_maps(self) -> RoaMaps:
         """The maps of the cell as they stand."""
-        W, W_i, b = self._effective()
+        W, W_i, b = self._effective(self.weight_hh)
         phi = ACTIVATIONS[self.nonlinearity]
         scan = Scan(W, self.filter.form(), self.alpha, phi, b, W_i)
         return RoaMaps((scan,), max_norm=self.max_norm)
 
     def step(self, x: Tensor, u: Tensor) -> Tensor:
         """The next state from x (…, N) and u (…, I)."""
-        W, W_i, b = self._effective()
+        W, W_i, b = self._effective(x)
         return roa_step(
             x,
             W,
@@ -146,10 +146,10 @@ class RoaRNNCell(RoaModule):
         except KeyError:  # a parametrization stands in the place of one
             return self.weight_hh, self.weight_ih, self.bias
 
-    def _effective(self) -> tuple[Tensor, Tensor, Tensor | None]:
-        """W under the cap, and W_i and b with the gain."""
+    def _effective(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """W under the cap, and W_i and b with the gain, for a step from x."""
         W, W_i, b = self._weights()
-        return (self._memo(W, self.max_norm), *self._driven(W_i, b, ""))
+        return (self._memo(W, self.max_norm, x), *self._driven(W_i, b, ""))
 
     def settings(self) -> dict[str, Any]:
         """The constructor's arguments that rebuild this module, as JSON can hold them."""

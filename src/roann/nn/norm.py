@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd import forward_ad
 
 from roann import _checks
@@ -64,9 +64,13 @@ def capped(W: Tensor, max_norm: float | None) -> Tensor:
             bound = schatten(full)
         else:
             bound = _Schatten.apply(full)[0]  # type: ignore[no-untyped-call]
+    return _scaled(full, bound, max_norm).to(W.dtype)
+
+
+def _scaled(W: Tensor, bound: Tensor, max_norm: float) -> Tensor:
     limit = torch.full_like(bound, max_norm)
     scale = limit / torch.maximum(bound, limit)  # exactly 1 below the cap
-    return (full * scale[..., None, None]).to(W.dtype)
+    return W * scale[..., None, None]
 
 
 def _is_dual(t: Tensor) -> bool:
@@ -114,12 +118,23 @@ class CapMemo:
     def __init__(self) -> None:
         self._last: tuple[Tensor, Tensor, float, Tensor] | None = None
 
-    def __call__(self, W: Tensor, max_norm: float | None) -> Tensor:
-        """`capped(W, max_norm)`."""
+    def __call__(self, W: Tensor, max_norm: float | None, x: Tensor) -> Tensor:
+        """`capped(W, max_norm)` for a step from x."""
         if max_norm is None:
             return W
-        if torch.compiler.is_compiling() or torch.func.debug_unwrap(W) is not W or _is_dual(W):
+        plain = type(W) in (Tensor, nn.Parameter) and type(x) is Tensor and not _is_dual(W)
+        if not plain or W.is_meta or torch.compiler.is_compiling():
             return capped(W, max_norm)
+        try:
+            return self._remembered(W, max_norm)
+        except RuntimeError as error:
+            if "setup_context" not in str(
+                error
+            ):  # what torch says inside a transform of torch.func
+                raise
+            return capped(W, max_norm)
+
+    def _remembered(self, W: Tensor, max_norm: float) -> Tensor:
         graph = torch.is_grad_enabled() and W.requires_grad
         if self._last is not None:
             key, copy, limit, found = self._last
@@ -146,18 +161,16 @@ class _Capped(torch.autograd.Function):
         full = W.detach().to(full_precision(W.dtype))
         bound, power = schatten_and_power(full)
         ctx.W, ctx.max_norm, ctx.found = W, max_norm, (full, bound, power)
-        return (full * (max_norm / bound.clamp_min(max_norm))).to(W.dtype)
+        return _scaled(full, bound, max_norm).to(W.dtype)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
         c = ctx.max_norm
         if torch.is_grad_enabled():  # the way back is differentiated, too
-            with torch.enable_grad():
-                again = capped(ctx.W, c)
-            return torch.autograd.grad(again, ctx.W, g, create_graph=True)[0], None
+            return torch.autograd.grad(capped(ctx.W, c), ctx.W, g, create_graph=True)[0], None
         W, bound, power = ctx.found
         g = g.to(W.dtype)
-        if float(bound) <= c:
-            return g.to(ctx.W.dtype), None
-        along = (g * W).sum() / bound * _slope(W, bound, power)
-        return ((c / bound) * (g - along)).to(ctx.W.dtype), None
+        if float(bound) > c:
+            with without_autocast(W):
+                g = (c / bound) * (g - (g * W).sum() / bound * _slope(W, bound, power))
+        return g.to(ctx.W.dtype), None
