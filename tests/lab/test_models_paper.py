@@ -34,7 +34,7 @@ def test_all_filters_of_a_seed_share_every_parameter(filter):
         assert torch.equal(ours[key], theirs[key]), key
     O, identity = roa.system.rnn.filter_l0.to_dense(), eye.system.rnn.filter_l0.to_dense()
     assert torch.equal(identity, torch.eye(8))
-    assert torch.equal(O, identity) == (filter == "identity")
+    assert torch.equal(O, identity) == (filter in ("identity", "still"))
 
 
 @pytest.mark.parametrize("filter", FILTERS)
@@ -252,13 +252,14 @@ def test_heads_start_as_their_names_say():
         "xavier_normal": math.sqrt(2 / 450),
         "xavier_uniform": math.sqrt(2 / 450),
     }
-    assert spreads.keys() == HEAD_INITS.keys()
+    assert {*spreads, "zero"} == HEAD_INITS.keys()
+    assert not any(float(t.abs().max()) for t in values("zero"))
     for init, spread in spreads.items():
         weight, bias = values(init)
         assert float(weight.std()) == pytest.approx(spread, rel=0.02)
         assert (float(bias.abs().max()) == 0) == init.startswith("xavier")
     with pytest.raises(ValueError, match="head_init"):
-        linear_head(4, 5, "zero", rng())
+        linear_head(4, 5, "one", rng())
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from roann.diagnostics.extremes import (
 from roann.diagnostics.gradients import gradient_along_time
 from roann.diagnostics.jacobian import Trajectory, trajectory
 from roann.diagnostics.spectrum import eigenvalues, log_singular_values
+from roann.diagnostics.systems import roa
 from roann.lab.models.base import Model, SequenceModel
 from roann.lab.tasks.base import Task
 from roann.lab.tasks.double_moon import WINDOW
@@ -50,7 +51,8 @@ def probe(task: Task, model: Model, seed: int) -> dict[str, Any]:
         values of ∂x_M/∂x_0, or, of a huge state, ``sigma_max`` and ``sigma_min``: the extremes;
         ``eigenvalues``: [real, imaginary] of the last step's Jacobian;
         ``gradient_by_step`` with ``gradient_at``: the norm of ∂ℓ/∂x_k and its k, for the loss ℓ at
-        the last step; ``norm_W``: ‖W‖;
+        the last step, or for the sum of the last state where the readout is still zero;
+        ``norm_W``: ‖W‖ as the layer uses it, under its cap if it has one;
         ``bound``: the finite interval of the theorems in natural logarithms, for roa networks;
         ``surface``: the answers over the paper's window, for a task in the plane.
         What cannot be measured (a state that is not finite) is left out, with a warning.
@@ -106,7 +108,10 @@ def _norms(model: Model, chain: Chain, inputs: Tensor) -> dict[str, Any]:
         "vacuous": interval.vacuous,
         "hypothesis": bounds.hypothesis,
     }
-    return {"norm_W": bounds.sigma, "bound": bound}
+    ours = roa(chain)
+    assert ours is not None  # it has bounds
+    norm = max(float(spectral_norm(W).max()) for W in ours.weights)
+    return {"norm_W": norm, "bound": bound}
 
 
 def _spectrum(chain: Chain, inputs: Tensor) -> dict[str, Any]:
@@ -143,6 +148,9 @@ def _gradients(
         return task.loss(model.head(output[-1]), targets)
 
     norms = gradient_along_time(chain, inputs, loss)
+    if not bool(norms.any()):
+        norms = gradient_along_time(chain, inputs, lambda output: output[-1].sum())
+    norms = norms if norms.dim() == 1 else norms[-1]  # of the last layer
     at = torch.linspace(0, len(norms) - 1, min(len(norms), POINTS)).round().long()
     return {"gradient_at": at.tolist(), "gradient_by_step": _rounded(norms[at])}
 

@@ -28,7 +28,7 @@ class RoaConfig(Settings):
         gain: factor on the inputs; from α and the filter if not given.
         max_norm: largest norm of W in every forward pass; 0 for none, the layer's own if not given.
         dropout: probability of dropout between layers.
-        readout: number of hidden units of the readout; 0 for a linear one.
+        readout: number of hidden units of the readout; none for a linear one.
         backend: which kernel computes the recurrence; "auto" takes the fastest that can.
         memory: how the backward pass gets the states: store, checkpoint or reversible.
     """
@@ -42,7 +42,7 @@ class RoaConfig(Settings):
     gain: Annotated[float, Range(1e-6, 1e6)] | None = None
     max_norm: Annotated[float, Range(0, 1e6)] | None = None
     dropout: Fraction = 0.0
-    readout: Annotated[int, Range(0, 16_384)] = 0
+    readout: Width | None = None
     backend: Backend = "auto"
     memory: Memory = "store"
 
@@ -100,7 +100,7 @@ def roa(config: RoaConfig, demand: Demand, streams: Streams) -> RoaRecipe:
         filter=config.filter, gain=config.gain, max_norm="auto" if cap is None else cap or None,
         generator=streams("weights"), backend=config.backend, memory=config.memory,
     )  # fmt: skip
-    return RoaRecipe(rnn, config.readout)
+    return RoaRecipe(rnn, config.readout or 0)
 
 
 PRESETS = [
