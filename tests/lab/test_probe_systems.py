@@ -138,7 +138,9 @@ def test_the_first_gradient_is_that_of_the_loss_by_the_first_state(name):
     model, inputs, targets = seen(task, model)
     assert isinstance(model, SequenceModel)
     x = model.system.initial_state(SEQUENCES).detach().requires_grad_()
-    loss = task.loss(model.head(model.system(inputs, x)[0][-1]), targets)
+    last = model.system(inputs, x)[0][-1]
+    zero = name == "roa"  # its readout starts at zero
+    loss = last.sum() if zero else task.loss(model.head(last), targets)
     (grad,) = torch.autograd.grad(loss, x)
     rtol = 1e-5 if grad.dtype == torch.float64 else 1e-3
     assert found[0] == pytest.approx(float(grad.norm()), rel=rtol, abs=1e-12)

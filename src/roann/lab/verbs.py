@@ -33,7 +33,7 @@ class Demo(Verb):
     out: Path = Path("demo")
     """Directory for the runs, the figure and the report."""
     steps: int = 300
-    """Training steps of each network."""
+    """Training steps of each network, at most."""
 
 
 @dataclass(frozen=True, kw_only=True)
