@@ -2,7 +2,7 @@
 
 A product of (B, N) with (N, N) is 2·B·N·N operations. Per step the dense roaRNN has two in the
 forward pass (W x and O x), two in the backward pass (Wᵀ and Oᵀ on adjoints) and one for the
-gradient of W; everything else is of lower order and not counted.
+gradient of W. The rest is not counted: it is of lower order, or done once a call, as the cap on ‖W‖.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Products(NamedTuple):
 
 ROA_DENSE = Products(2, 2, 1)
 ROA_STRUCTURED = Products(1, 1, 1)  # O costs no product
-FILTERS = {"qr": ROA_DENSE, "permutation": ROA_STRUCTURED}
+FILTERS = {"qr": ROA_DENSE, "permutation": ROA_STRUCTURED, "broad": ROA_STRUCTURED}
 """The filters that are measured; a new one is a row here."""
 RNN = Products(1, 1, 1)
 GRU = Products(3, 3, 3)

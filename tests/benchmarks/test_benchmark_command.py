@@ -49,7 +49,8 @@ def test_the_record_is_printed_and_written(tiny):
 
 def test_every_contender_was_measured_in_every_case(tiny):
     made = tiny[2]
-    everyone = {"roann qr", "roann permutation", "naive loop", "nn.RNN", "nn.GRU", "nn.LSTM"}
+    ours = {f"roann {filter}" for filter in ("qr", "permutation", "broad")}
+    everyone = ours | {"naive loop", "nn.RNN", "nn.GRU", "nn.LSTM"}
     for case in ("psmnist-178", "psmnist-256", "psmnist-512", "copying", "adding"):
         for work in ("forward", "train"):
             rows = {r.contender: r for r in made.rows if (r.case, r.work) == (case, work)}
@@ -57,9 +58,9 @@ def test_every_contender_was_measured_in_every_case(tiny):
             assert rows["naive loop"].difference <= 1e-5
             assert rows["roann qr"].flops == rows["limit"].flops
     for case, contenders in {
-        "fnn": {"roann qr", "roann permutation", "one module per layer"},
+        "fnn": ours | {"one module per layer"},
         "packed": {"roann packed", "roann padded", "nn.RNN packed", "nn.RNN padded"},
-        "cell": {"RoaRNNCell qr", "RoaRNNCell permutation", "nn.RNNCell"},
+        "cell": {"RoaRNNCell qr", "RoaRNNCell permutation", "RoaRNNCell broad", "nn.RNNCell"},
         "modes": {"store", "checkpoint", "reversible"},
         "growth-T": {"T = 4", "T = 8", "T = 16"},
         "lab": {"bare loop", "roann.lab.train"},

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from paper import bounds, tables
-from roann import RoaRNN
+from roann import PAPER, RoaRNN
 from roann.diagnostics import spectral_norm
 from roann.lab import records
 
@@ -61,7 +61,7 @@ def test_spread_eigenvalues_move_by_the_diagonal_of_W(filter):
 def test_the_identity_moves_by_the_eigenvalues_of_W():
     found = bounds.first_order("identity", 24, 0)
     generator = torch.Generator().manual_seed(0)
-    rnn = RoaRNN(1, 24, alpha=0.5, generator=generator, dtype=torch.float64)
+    rnn = RoaRNN(1, 24, alpha=0.5, generator=generator, dtype=torch.float64, **PAPER)
     W = rnn.get_parameter("weight_hh_l0").detach()
     eigenvalues = torch.linalg.eigvals(W)
     # |1 − α + α λ| − (1 − α) = α Re λ + O(α²)

@@ -7,7 +7,7 @@ import torch
 from given_weights import F, filled, inputs, noise, rng
 from torch.func import jacrev
 
-from roann import RoaEuler, RoaRNN
+from roann import PAPER, RoaEuler, RoaRNN
 from roann.lab.models.antisymmetric import AntisymmetricRnn, AntisymmetricRnnConfig
 from roann.lab.models.cornn import CoRnn, CoRnnConfig
 from roann.lab.models.fastrnn import FastRnn, FastRnnConfig
@@ -58,7 +58,8 @@ def test_lipschitz_starts_with_entries_of_size_one_over_n():
 def test_a_roarnn_is_a_lipschitz_rnn_with_this_A(filter):
     """β = 1/2 leaves M free: M_A = α⁻¹((1−α)O − I) + γI, M_W = W + γI give the roaRNN."""
     alpha, f64 = 0.05, torch.float64
-    roa = RoaEuler(2, N, "tanh", alpha=alpha, filter=filter, dtype=f64, generator=rng())
+    settings = PAPER | {"filter": filter}
+    roa = RoaEuler(2, N, "tanh", alpha=alpha, dtype=f64, generator=rng(), **settings)
     weights = {"M_A": roa.friction() + 0.3 * EYE, "M_W": roa.weight() + 0.3 * EYE}
     weights |= {"U": roa.weight_ih_l0, "b": roa.bias_l0}
 
@@ -158,7 +159,8 @@ def test_frozen_fastrnn_is_the_additive_network_with_the_identity_filter():
     config = FastRnnConfig(N, a=logit, c=-logit, learn_scalars=False)
     fast = FastRnn(2, config, rng(), dtype=torch.float64)
     filled(fast, U=F(1, N, N), W=F(2, N, 2), b=F(3, N))
-    roa = RoaRNN(2, N, nonlinearity="tanh", alpha=alpha, filter="identity", dtype=torch.float64)
+    settings = PAPER | {"filter": "identity"}
+    roa = RoaRNN(2, N, nonlinearity="tanh", alpha=alpha, dtype=torch.float64, **settings)
     with torch.no_grad():
         roa.weight_hh_l0.copy_(fast.U)
         roa.weight_ih_l0.copy_(fast.W)
