@@ -66,7 +66,7 @@ def _scales(module: nn.Module) -> dict[str, float]:
         return {}
     scales: dict[str, float] = {}
     for suffix in module.scan_alphas:
-        alpha = torch.as_tensor(module.alpha_of(suffix)).detach().double().mean()
+        alpha = torch.as_tensor(module.alpha_of(suffix), dtype=torch.float64).detach().mean()
         gain = module.gain_of(suffix)
         square = 1.0 if gain is None else float(gain.double().square().mean())
         factor = 1 / max(float(alpha), 1e-30)
