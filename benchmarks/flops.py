@@ -2,7 +2,8 @@
 
 A product of (B, N) with (N, N) is 2·B·N·N operations. Per step the dense roaRNN has two in the
 forward pass (W x and O x), two in the backward pass (Wᵀ and Oᵀ on adjoints) and one for the
-gradient of W. The rest is not counted: it is of lower order, or done once a call, as the cap on ‖W‖.
+gradient of W. The rest is of lower order, or done once per call as the cap on ‖W‖ is, and not
+counted.
 """
 
 from __future__ import annotations

@@ -149,11 +149,13 @@ def _differentiable(
 ) -> tuple[Tensor | None, ...]:
     """The same gradients by operations of torch: the adjoint of the reference step."""
     (*_, number), phi, form = how
-    x, u, W, W_i, b, vector, *of_O = tensors
     deeper = torch.is_grad_enabled()
     with torch.enable_grad(), torch.autocast("cpu", enabled=False):
+        # Gradients with respect to views: x may depend on W, and that path is not of this step.
+        own = [None if t is None else t.view_as(t) for t in tensors[:5]]
+        (x, u, W, W_i, b), (vector, *of_O) = own, tensors[5:]
         drive = b if u is None else F.linear(u, W_i, b)
         x_next = reference.step(x, drive, W, form(*of_O), number if vector is None else vector, phi)
-        inputs = [t for t, need in zip(tensors[:5], wanted, strict=True) if need]
+        inputs = [t for t, need in zip(own, wanted, strict=True) if need]
         grads = iter(torch.autograd.grad(x_next, inputs, g, create_graph=deeper))
     return tuple(next(grads) if need else None for need in wanted)

@@ -92,6 +92,8 @@ class Alpha:
         """The number of steps it is made for: as given, or 1 / α; None for α = 0."""
         if self.given_horizon is not None:
             return self.given_horizon
+        if not isinstance(self.start, Tensor):
+            return 1 / self.start if self.start > 0 else None
         values = self.start_of_scan
         if values.is_meta or not bool((values > 0).any()):
             return None

@@ -274,7 +274,8 @@ class RoaModule(AlphaModule, ABC):
             given = gain_for(alpha, filter.coordinate_angles(), filter.out_features)
         number = not isinstance(given, Tensor)
         gain = torch.as_tensor(given, dtype=torch.float64, device="cpu" if number else None)
-        if not gain.is_meta and bool((gain == 1).all()):
+        readable = type(gain) is Tensor and not gain.is_meta  # a fake tensor has no numbers
+        if readable and bool((gain == 1).all()):
             self._buffers["_gain" + suffix] = None
             return
         kind = full_precision(like.dtype)  # as the filter's: Note [The dtype of a filter]

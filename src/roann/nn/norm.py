@@ -6,11 +6,13 @@ norm of Note [A norm from above] in `roann.theorem`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from roann import _checks
 from roann.filters.base import full_precision
@@ -19,6 +21,8 @@ from roann.theorem import schatten, schatten_and_power
 
 CAP = 10.0  # of "auto"
 MARGIN = 0.9  # "auto" stays this far within the hypothesis
+
+_tracing: Callable[[], bool] = torch.jit.is_tracing  # type: ignore[attr-defined]
 
 
 def given_cap(max_norm: object, alpha: float | Tensor, r: float) -> float | None:
@@ -78,6 +82,11 @@ def _is_dual(t: Tensor) -> bool:
     return unpack(t).primal is not t
 
 
+def _same(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors are of one dtype and device, and equal."""
+    return a.dtype == b.dtype and a.device == b.device and torch.equal(a, b)
+
+
 def _slope(W: Tensor, bound: Tensor, power: Tensor) -> Tensor:
     """∂S/∂W. It points along W A^(2^m), and as S is homogeneous, ⟨∂S/∂W, W⟩ = S."""
     along = W @ power if W.shape[-1] <= W.shape[-2] else power @ W
@@ -123,14 +132,13 @@ class CapMemo:
         if max_norm is None:
             return W
         plain = type(W) in (Tensor, nn.Parameter) and type(x) is Tensor and not _is_dual(W)
-        if not plain or W.is_meta or torch.compiler.is_compiling():
+        traced = torch.compiler.is_compiling() or _tracing() or is_in_torch_dispatch_mode()
+        if not plain or W.is_meta or traced:
             return capped(W, max_norm)
         try:
             return self._remembered(W, max_norm)
         except RuntimeError as error:
-            if "setup_context" not in str(
-                error
-            ):  # what torch says inside a transform of torch.func
+            if "setup_context" not in str(error):  # of torch, inside a transform of torch.func
                 raise
             return capped(W, max_norm)
 
@@ -139,11 +147,13 @@ class CapMemo:
         if self._last is not None:
             key, copy, limit, found = self._last
             usable = key is W and limit == max_norm and (found.requires_grad or not graph)
-            if usable and torch.equal(copy, W):
+            usable = usable and (torch.is_inference_mode_enabled() or not found.is_inference())
+            if usable and _same(copy, W):
                 return found if graph else found.detach()
+        copy = W.detach().clone()
         with without_autocast(W):
-            new: Tensor = _Capped.apply(W, max_norm)  # type: ignore[no-untyped-call]
-        self._last = W, W.detach().clone(), max_norm, new
+            new: Tensor = _Capped.apply(W, copy, max_norm)  # type: ignore[no-untyped-call]
+        self._last = W, copy, max_norm, new
         return new
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CapMemo:
@@ -157,20 +167,25 @@ class _Capped(torch.autograd.Function):
     """`capped` as one function that keeps what its gradient needs, so that it can be shared."""
 
     @staticmethod
-    def forward(ctx: Any, W: Tensor, max_norm: float) -> Tensor:
-        full = W.detach().to(full_precision(W.dtype))
+    def forward(ctx: Any, W: Tensor, copy: Tensor, max_norm: float) -> Tensor:
+        full = copy.to(full_precision(W.dtype))
         bound, power = schatten_and_power(full)
-        ctx.W, ctx.max_norm, ctx.found = W, max_norm, (full, bound, power)
+        ctx.W, ctx.copy, ctx.max_norm, ctx.found = W, copy, max_norm, (full, bound, power)
         return _scaled(full, bound, max_norm).to(W.dtype)
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None]:
         c = ctx.max_norm
         if torch.is_grad_enabled():  # the way back is differentiated, too
-            return torch.autograd.grad(capped(ctx.W, c), ctx.W, g, create_graph=True)[0], None
+            if not _same(ctx.copy, ctx.W):
+                _checks.fail(
+                    "weight_hh", "the weight of the step", "one changed since", error=RuntimeError
+                )
+            (slope,) = torch.autograd.grad(capped(ctx.W, c), ctx.W, g, create_graph=True)
+            return slope, None, None
         W, bound, power = ctx.found
         g = g.to(W.dtype)
         if float(bound) > c:
             with without_autocast(W):
                 g = (c / bound) * (g - (g * W).sum() / bound * _slope(W, bound, power))
-        return g.to(ctx.W.dtype), None
+        return g.to(ctx.copy.dtype), None, None
