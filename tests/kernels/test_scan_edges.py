@@ -110,13 +110,27 @@ def test_a_gradient_that_is_negated_by_a_bit(backend):
     torch.testing.assert_close(found, want, rtol=1e-13, atol=1e-13)
 
 
-@pytest.mark.parametrize("name", ["qr", "permutation"])
-def test_shapes_alone_can_be_traced(name):
+@pytest.mark.parametrize("backend", FAST)
+def test_second_derivatives_of_a_scan_that_starts_where_another_ended(backend):
+    """x0 depends on W here; that path is not part of the second scan's own derivative."""
+    u, found = normal(gen(1), 6, 1, 2), []
+    for name in (backend, "reference"):
+        rnn = RoaRNN(2, 7, horizon=5, dtype=u.dtype, max_norm=None, backend=name, generator=gen(0))
+        _, last = rnn(u[3:], rnn(u[:3])[1])
+        W = rnn.weight_hh_l0
+        (slope,) = torch.autograd.grad(last.square().sum(), W, create_graph=True)
+        found += torch.autograd.grad(slope.sin().sum(), W)
+    torch.testing.assert_close(*found, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("size", [{"horizon": 7}, {"alpha": 0.1}], ids=str)
+@pytest.mark.parametrize("name", ["qr", "permutation", "broad"])
+def test_shapes_alone_can_be_traced(name, size):
     """Fake tensors have no memory that a kernel could read."""
     from torch._subclasses import FakeTensorMode
 
     with FakeTensorMode():
-        rnn = RoaRNN(2, 4, filter=name, horizon=7)
+        rnn = RoaRNN(2, 4, filter=name, **size)
         out, last = rnn(torch.zeros(7, 3, 2))
     assert out.shape == (7, 3, 4)
     assert last.shape == (1, 3, 4)

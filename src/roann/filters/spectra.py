@@ -55,6 +55,7 @@ class Spectrum(Filter):
 
     has_powers = True
     angle: Tensor
+    _last: tuple[Tensor, int, Planes] | None = None  # cosines and sines of the angles as they stand
 
     def __init__(
         self,
@@ -114,7 +115,19 @@ class Spectrum(Filter):
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def _core(self) -> Linear:
-        return self.turned(torch.ones((), dtype=self.angle.dtype, device=self.angle.device))
+        angle = self._held("angle")
+        fixed = type(angle) is Tensor and not angle.is_inference() and not angle.is_meta
+        if not fixed or torch.is_inference_mode_enabled() or torch.compiler.is_compiling():
+            return self._made(angle)
+        if self._last is None or self._last[0] is not angle or self._last[1] != angle._version:
+            self._last = angle, angle._version, self._made(angle)
+        return self._last[2]
+
+    def _made(self, angle: Tensor) -> Planes:
+        return self.turned(torch.ones((), dtype=angle.dtype, device=angle.device))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_last": None}
 
     def turned(self, power: Tensor) -> Planes:
         """O raised to a real power, exactly: every angle times `power`, of shape () or (T, 1)."""

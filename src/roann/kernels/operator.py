@@ -261,8 +261,10 @@ def _setup_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...
 def _second_derivative(ctx: Any, *g: Tensor | None) -> Tensors:
     """The derivative of the adjoint: that of the reference loop's, by operations of torch."""
     deeper = torch.is_grad_enabled()
-    g_states, g_last, *tensors = ctx.saved_tensors
     with torch.enable_grad():
+        # Gradients with respect to views: x0 may depend on W, and that path is not of this scan.
+        own: list[Any] = [None if t is None else t.view_as(t) for t in ctx.saved_tensors]
+        g_states, g_last, *tensors = own
         for i, need in enumerate(ctx.wanted):
             if need and not tensors[i].requires_grad:
                 tensors[i] = tensors[i].detach().requires_grad_()
