@@ -32,8 +32,8 @@ def draw(generator: torch.Generator, batch: int) -> tuple[Tensor, Tensor, Tensor
 def score(layer: type[RoaODE | RoaEuler], stamped: bool, updates: int) -> float:
     """Train, and return the share of the variance that stays unexplained."""
     ode = layer(
-        1, N, "tanh", rho=8.0, horizon=T / DT, dt=DT, init="scaled_normal",
-        generator=torch.Generator().manual_seed(0),
+        1, N, "tanh", rho=8.0, horizon=T / DT, dt=DT, filter="rotations", init="scaled_normal",
+        gain=1.0, max_norm=None, generator=torch.Generator().manual_seed(0),
     )  # fmt: skip
     torch.manual_seed(0)
     head = nn.Linear(N, 1)

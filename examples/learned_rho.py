@@ -13,7 +13,7 @@ import argparse
 import torch
 from torch import Tensor, nn
 
-from roann import RoaRNN
+from roann import PAPER, RoaRNN
 
 T, N, BATCH = 100, 32, 50
 
@@ -31,7 +31,8 @@ def adding(generator: torch.Generator, batch: int) -> tuple[Tensor, Tensor]:
 
 def train(alpha: float | Tensor, learn: bool, updates: int) -> tuple[float, RoaRNN]:
     """The mean squared error after training (a guess has 0.167), and the network."""
-    rnn = RoaRNN(2, N, alpha=alpha, learn_rho=learn, generator=torch.Generator().manual_seed(0))
+    g = torch.Generator().manual_seed(0)
+    rnn = RoaRNN(2, N, alpha=alpha, learn_rho=learn, generator=g, **PAPER)
     torch.manual_seed(0)
     head = nn.Linear(N, 1)
     # A step of size η on a logit changes α by the factor e^η: a small rate of its own.

@@ -6,11 +6,12 @@ from roann.lab import demo, run
 from roann.lab.cli import main
 
 
-def test_demo_end_to_end(tmp_path, capsys):
+def test_demo_end_to_end(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(demo, "LAG", 40)
     out = tmp_path / "demo"
     assert main(["demo", "--out", str(out), "--steps", "2", "--quiet"]) == 0
     printed = capsys.readouterr().out
-    for word in ("roa-rnn", "vanilla-rnn", "lstm", "(guessing)", "recall", "report.html"):
+    for word in ("roa ", "vanilla-rnn", "lstm", "(guessing)", "recall", "report.html"):
         assert word in printed
     assert (out / "demo.png").read_bytes()[:4] == b"\x89PNG"
     assert "Remembering" in (out / "report.html").read_text()

@@ -24,13 +24,13 @@ MODELS: dict[str, dict[str, float]] = {
 }
 
 
-def experiment(name: str, steps: int, lag: int = LAG) -> Experiment:
+def experiment(name: str, steps: int) -> Experiment:
     """The demonstration's training of one model."""
     every = max(1, steps // 20)
     train = {"length": steps, "eval_every": every, "probe_at": [0], "threads": THREADS}
     return parse(
         {
-            "task": {"name": "copying", "lag": lag, "batch_size": 64},
+            "task": {"name": "copying", "lag": LAG, "batch_size": 64},
             "model": {"name": name, "hidden_size": 128},
             "train": train | MODELS[name] | {"max_seconds": SECONDS, "clock": "processor"},
         }
