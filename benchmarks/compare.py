@@ -48,7 +48,10 @@ def cases() -> dict[str, Callable[[], object]]:
         for words, work in (("inference", "forward"), ("training step", "train")):
             made[f"{name}: {words}"] = call(model, inputs, g, work, read)
 
+    paper = getattr(roann, "PAPER", {})  # before it had a name, it was the default
+
     def seeded(layer: type[nn.Module], *sizes: Any, **options: Any) -> nn.Module:
+        options = paper | options
         return layer(*sizes, generator=torch.Generator().manual_seed(0), **options)
 
     for words, options in {
