@@ -115,13 +115,15 @@ class Spectrum(Filter):
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def _core(self) -> Linear:
-        angle = self._held("angle")
-        fixed = type(angle) is Tensor and not angle.is_inference() and not angle.is_meta
-        if not fixed or torch.is_inference_mode_enabled() or torch.compiler.is_compiling():
+        angle, last = self._held("angle"), self._last
+        if torch.compiler.is_compiling() or type(angle) is not Tensor or angle.is_inference():
             return self._made(angle)
-        if self._last is None or self._last[0] is not angle or self._last[1] != angle._version:
-            self._last = angle, angle._version, self._made(angle)
-        return self._last[2]
+        if last is not None and last[0] is angle and last[1] == angle._version:
+            return last[2]
+        made = self._made(angle)
+        if type(made.cos) is Tensor and not made.cos.is_inference():
+            self._last = angle, angle._version, made
+        return made
 
     def _made(self, angle: Tensor) -> Planes:
         return self.turned(torch.ones((), dtype=angle.dtype, device=angle.device))
