@@ -181,7 +181,7 @@ class Filter(nn.Module, ABC):
         _checks.fail("filter", "one with real powers, such as 'broad'", repr(self.name))
 
     def coordinate_angles(self) -> Tensor | None:
-        """|θ| by which O turns the plane of each output coordinate; None where planes are mixed."""
+        """By how much O turns the plane of each output coordinate; None where planes are mixed."""
         return None
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
@@ -299,7 +299,7 @@ def rounding(dtype: torch.dtype, n: int) -> float:
 
 
 def distance_from_turns(angle: Tensor) -> Tensor:
-    """|θ| up to whole turns: in [0, π]."""
+    """Angles up to sign and whole turns: in [0, π]."""
     turn = angle.abs().remainder(2 * math.pi)
     return torch.minimum(turn, 2 * math.pi - turn)
 

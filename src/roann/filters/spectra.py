@@ -141,7 +141,7 @@ class Spectrum(Filter):
         return Planes(x.new_zeros(1), self._signed().to(x.dtype)).matvec(x)
 
     def coordinate_angles(self) -> Tensor:
-        """|θ|, as the distance from a whole number of turns: (out,), or (depth, out)."""
+        """Distances of the angles from whole turns, in [0, π]: (out,), or (depth, out)."""
         return distance_from_turns(self._signed())[..., : self.out_features]
 
     def _signed(self) -> Tensor:

@@ -77,7 +77,7 @@ class Rotations(Filter):
         return self.angle.to(x.dtype) * x.index_select(-1, self.partner)
 
     def coordinate_angles(self) -> Tensor:
-        """|θ|, as the distance from a whole number of turns: (out,), or (depth, out)."""
+        """Distances of the angles from whole turns, in [0, π]: (out,), or (depth, out)."""
         return distance_from_turns(self._held("angle"))[..., : self.out_features]
 
 

@@ -44,7 +44,7 @@ def gain_for(alpha: float | Tensor, angles: Tensor | None, features: int) -> Ten
 
     Args:
         alpha: α, a number or (N,).
-        angles: |θ| of every coordinate, (N,); None for a filter that mixes planes.
+        angles: θ of every coordinate, up to its sign, (N,); None for a filter that mixes planes.
         features: N.
 
     Shape: (N,), in float64.
