@@ -18,7 +18,7 @@ from torch.autograd import forward_ad
 from roann import _checks
 from roann.kernels import operator, reference
 from roann.kernels import step as single
-from roann.kernels.activations import ACTIVATIONS
+from roann.kernels.activations import ACTIVATIONS, Activation
 from roann.kernels.linear import FORMS, Dense, Linear
 from roann.kernels.memory import MEMORIES
 from roann.kernels.problem import Problem
@@ -81,8 +81,21 @@ def roa_step(
     Reference: Eq. (12) and (19) of the paper.
     """
     phi = ACTIVATIONS[_checks.choice("nonlinearity", nonlinearity, ACTIVATIONS)]
-    form = _form(O, x.dtype)
-    x_next = single.step(x, u, W, W_i, b, form, alpha, phi)
+    return step(x, u, W, W_i, b, _form(O, x.dtype), alpha, phi)
+
+
+def step(
+    x: Tensor,
+    u: Tensor | None,
+    W: Tensor,
+    W_i: Tensor | None,
+    b: Tensor | None,
+    O: Linear,
+    alpha: float | Tensor,
+    phi: Activation,
+) -> Tensor:
+    """`roa_step` of a filter's form and an activation, for cells that are called in a loop."""
+    x_next = single.step(x, u, W, W_i, b, O, alpha, phi)
     if x_next is not None:
         return x_next
     given = _one_dtype({"x": x, "u": u, "W": W, "W_i": W_i, "b": b})
@@ -92,7 +105,7 @@ def roa_step(
         if wide["u"] is not None and wide["W_i"] is not None:
             drive = F.linear(wide["u"], wide["W_i"], b)
         x, W = wide["x"], wide["W"]  # type: ignore[assignment]
-        x_next = reference.step(x, drive, W, _form(form, x.dtype), _alpha(alpha, x), phi)
+        x_next = reference.step(x, drive, W, _form(O, x.dtype), _alpha(alpha, x), phi)
     return x_next.to(given["x"].dtype)  # type: ignore[union-attr]
 
 

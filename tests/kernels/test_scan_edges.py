@@ -227,6 +227,16 @@ def test_a_library_of_another_version_is_not_used(monkeypatch, struct):
         library.Library(path, None)
 
 
+@needs_native
+@pytest.mark.parametrize("table", ["FORMS", "ACTIVATIONS"])
+def test_a_library_that_knows_fewer_forms_or_activations_is_not_used(monkeypatch, table):
+    path, known = library.library().path, dict(getattr(library, table))
+    known["new"] = type("New", (), {"code": 1 + max(row.code or 0 for row in known.values())})
+    monkeypatch.setattr(library, table, known)
+    with pytest.raises(OSError, match="built from another version of roann; reinstall"):
+        library.Library(path, None)
+
+
 @pytest.mark.parametrize("backend", FAST)
 @pytest.mark.parametrize("wanted", [("W_i",), ("b",), ("W_i", "b"), ()])
 @pytest.mark.parametrize("I", [1, 3, outer.FEW_INPUTS, outer.FEW_INPUTS + 1])

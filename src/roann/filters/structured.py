@@ -81,7 +81,7 @@ class Rotations(Filter):
         return distance_from_turns(self._held("angle"))[..., : self.out_features]
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class _Reflections(Linear):
     """H_1 H_2 … H_k with H = I − 2 v vᵀ, for unit v: vectors (k, N), or (T, k, N)."""
 

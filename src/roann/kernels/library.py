@@ -13,6 +13,9 @@ from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
+from roann.kernels.activations import ACTIVATIONS
+from roann.kernels.linear import FORMS
+
 ISAS = ("baseline", "avx2", "avx512")
 
 
@@ -47,16 +50,26 @@ class Outer(ctypes.Structure):
     ]
 
 
+OTHER_BUILD = "it was built from another version of roann; reinstall roann"
+
+
 class Library:
     """The loaded shared library and the ISA it is to use."""
 
     def __init__(self, path: Path, isa: str | None) -> None:
         dll = ctypes.CDLL(str(path))
-        for name in ("isa", "lanes", "run", "args_size", "outer", "outer_bytes", "outer_size"):
+        shared = {
+            "args_size": ctypes.sizeof(Args),
+            "outer_size": ctypes.sizeof(Outer),
+            "filters": 1 + max(form.code for form in FORMS.values() if form.code is not None),
+            "phis": 1 + max(phi.code for phi in ACTIVATIONS.values()),
+        }
+        for name in (*shared, "isa", "lanes", "run", "outer", "outer_bytes"):
+            if not hasattr(dll, f"roann_{name}"):
+                raise OSError(OTHER_BUILD)
             getattr(dll, f"roann_{name}").restype = ctypes.c_int64
-        sizes = dll.roann_args_size(), dll.roann_outer_size()
-        if sizes != (ctypes.sizeof(Args), ctypes.sizeof(Outer)):
-            raise OSError("it was built from another version of roann; reinstall roann")
+        if any(getattr(dll, f"roann_{name}")() != here for name, here in shared.items()):
+            raise OSError(OTHER_BUILD)
         dll.roann_lanes.argtypes = [ctypes.c_int64, ctypes.c_int64]
         dll.roann_free.restype = None
         self.path, self.run, self.free = path, dll.roann_run, dll.roann_free

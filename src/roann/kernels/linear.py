@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Linear(ABC):
     """Abstract: a linear map applied to the last dimension of x.
 
@@ -78,7 +78,7 @@ class Linear(ABC):
         """O as a matrix (N_out, N_in), or (T, N_out, N_in)."""
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Dense(Linear):
     """A full matrix (N_out, N_in): one product of O(N²)."""
 
@@ -123,7 +123,7 @@ def _take(x: Tensor, index: Tensor) -> Tensor:
     return x.gather(-1, _stack_like(index, x).expand(*x.shape[:-1], index.shape[-1]))
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Gather(Linear):
     """A permutation: (O x)_i = x[index_i], (Oᵀ x)_j = x[inverse_j]. O(N)."""
 
@@ -151,7 +151,7 @@ class Gather(Linear):
         return eye[self.index]
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Rotation(Linear):
     """Disjoint plane rotations: (O x)_i = cos_i x_i + sin_i x[partner_i]. O(N).
 
@@ -182,7 +182,7 @@ class Rotation(Linear):
         return torch.diag_embed(self.cos) + self.sin.unsqueeze(-1) * eye[self.partner]
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Planes(Linear):
     """Rotations of the planes (2j, 2j + 1): (O x)_i = cos_i x_i + sin_i x_{i±1}. O(N).
 

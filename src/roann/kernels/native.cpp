@@ -277,8 +277,10 @@ EXPORT int64_t roann_isa() {
 // Lanes of a vector, which decide the layout and the shape of the slopes.
 EXPORT int64_t roann_lanes(int64_t isa, int64_t dtype) { return build(isa, dtype).lanes; }
 
-// What the caller must find equal to the size of its own struct.
+// What the caller must find equal to the size of its own struct, and to the length of its tables.
 EXPORT int64_t roann_args_size() { return sizeof(Args); }
+EXPORT int64_t roann_filters() { return PLANES + 1; }
+EXPORT int64_t roann_phis() { return SOFTPLUS + 1; }
 
 EXPORT void roann_free(Args* p) {
     std::free(p->packed);

@@ -28,6 +28,8 @@ LARGE = 1 << 17  # rows times numbers in W; above either, torch's products are f
 _FORMS = {form: form.code for form in FORMS.values()}
 _PLAIN = frozenset({Tensor, nn.Parameter, type(None)})
 _compiling: Callable[[], bool] = torch.compiler.is_compiling
+_casting: Callable[[str], bool] = torch.is_autocast_enabled
+_undual: Callable[[Tensor], Any] = forward_ad.unpack_dual
 _tracing: Callable[[], bool] = torch.jit.is_tracing  # type: ignore[attr-defined]
 
 
@@ -66,12 +68,7 @@ def _watched(x: Tensor) -> bool:
     Outside of forward mode, `unpack_dual` returns the tensor itself. Tensors that a transform of
     torch.func has wrapped look plain; the library cannot read them, and declines.
     """
-    return (
-        _compiling()
-        or is_in_torch_dispatch_mode()
-        or forward_ad.unpack_dual(x).primal is not x  # type: ignore[no-untyped-call]
-        or _tracing()
-    )
+    return _compiling() or is_in_torch_dispatch_mode() or _undual(x)[0] is not x or _tracing()
 
 
 def step(
@@ -85,7 +82,7 @@ def step(
     phi: Activation,
 ) -> Tensor | None:
     """`reference.step` with drive W_i u + b; None where that one must serve, or is faster."""
-    if _watched(x) or torch.is_autocast_enabled("cpu"):
+    if _watched(x) or _casting("cpu"):
         return None
     library, form = _load(), _FORMS.get(type(O))
     size, weights = x.numel() ** 2, W.numel()  # (B N)² and N²

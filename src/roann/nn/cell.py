@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from roann import _checks
 from roann.filters import Filter
-from roann.functional import roa_step
+from roann.functional import roa_step, step
 from roann.kernels.activations import ACTIVATIONS
 from roann.nn.alpha import Alpha
 from roann.nn.init import initialise
@@ -108,17 +108,11 @@ class RoaRNNCell(RoaModule):
 
     def step(self, x: Tensor, u: Tensor) -> Tensor:
         """The next state from x (…, N) and u (…, I)."""
-        W, W_i, b = self._effective(x)
-        return roa_step(
-            x,
-            W,
-            self._filter("filter").form(),
-            self.alpha,
-            u=u,
-            W_i=W_i,
-            b=b,
-            nonlinearity=self.nonlinearity,
-        )
+        return self._next(x, u, *self._effective(x))
+
+    def _next(self, x: Tensor, u: Tensor, W: Tensor, W_i: Tensor, b: Tensor | None) -> Tensor:
+        O: Any = self._modules["filter"]  # bypasses `nn.Module.__getattr__` for speed
+        return step(x, u, W, W_i, b, O.form(), self.alpha, ACTIVATIONS[self.nonlinearity])
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
         """The next state; from zero if hx is None."""
@@ -128,7 +122,7 @@ class RoaRNNCell(RoaModule):
         *lead, I = shape
         if self.input_size != I:
             _checks.fail("input", f"{self.input_size} features", I, error=RuntimeError)
-        W, W_i, _ = self._weights()
+        W, W_i, b = self._weights()
         if input.dtype is not W_i.dtype:
             _checks.same_dtype("input", input, W_i)
         wanted = (*lead, self.hidden_size)
@@ -136,7 +130,11 @@ class RoaRNNCell(RoaModule):
             hx = W.new_zeros(wanted)
         elif not isinstance(hx, Tensor) or hx.shape != wanted:
             _checks.state(hx, wanted)
-        return self.step(hx, input)
+        if self.max_norm is not None:
+            W = self._memo(W, self.max_norm, hx)
+        if self._buffers["_gain"] is not None:
+            W_i, b = self._driven(W_i, b, "")
+        return self._next(hx, input, W, W_i, b)
 
     def _weights(self) -> tuple[Tensor, Tensor, Tensor | None]:
         """W, W_i and b; bypasses `nn.Module.__getattr__` for speed."""

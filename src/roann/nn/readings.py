@@ -59,7 +59,7 @@ from roann.kernels.linear import FORMS, Linear
 READINGS = ("isometric", "euler")
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Blend(Linear):
     """stay · x + turn · M x: a step of Euler's as a kernel may take it; not orthogonal.
 
