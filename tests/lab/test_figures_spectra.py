@@ -26,13 +26,11 @@ def test_a_cloud_is_what_a_probe_saw():
     assert cloud_of({"sigma": []}, 7) is None
 
 
-@pytest.mark.parametrize("xlog", [False, True])
-def test_extremes_alone_are_markers(xlog: bool):
+def test_extremes_alone_are_markers():
     clouds = [Cloud(10, [0.5, -2.0], extremes_only=True), Cloud(20, [0.7], extremes_only=True)]
-    figure = singular_values({"urnn": clouds}, xlog=xlog)
+    figure = singular_values({"urnn": clouds})
     line = line_at(figure, "urnn, extremes only")
-    first, second = (10.0, 20.0) if xlog else (0.0, 1.0)
-    assert line.get_xydata().tolist() == [[first, 0.5], [first, -2.0], [second, 0.7]]
+    assert line.get_xydata().tolist() == [[0.0, 0.5], [0.0, -2.0], [1.0, 0.7]]
     assert line.get_linestyle() == "None"
     assert line.get_marker() not in ("None", "")
     assert legend_texts(figure) == ["urnn, extremes only"]
@@ -40,31 +38,29 @@ def test_extremes_alone_are_markers(xlog: bool):
 
 def test_an_arm_may_have_both():
     clouds = [Cloud(0, [0.1, 0.2]), Cloud(5, [0.3, -math.inf], extremes_only=True)]
-    figure = singular_values({"lstm": clouds}, xlog=False)
+    figure = singular_values({"lstm": clouds})
     label = "lstm, extremes only (smallest are 0)"
     assert legend_texts(figure) == ["lstm", label]
     heights = np.asarray(line_at(figure, label).get_ydata(), dtype=float)
     assert heights.tolist() == [0.3]
 
 
-@pytest.mark.parametrize("xlog", [False, True])
 @pytest.mark.parametrize("extremes_only", [False, True])
-def test_what_is_zero_as_a_whole_is_an_arrow_at_the_foot(xlog: bool, extremes_only: bool):
+def test_what_is_zero_as_a_whole_is_an_arrow_at_the_foot(extremes_only: bool):
     clouds = [Cloud(10, [-math.inf], extremes_only=extremes_only)]
-    figure = singular_values({"dilated-cnn": clouds}, xlog=xlog)
+    figure = singular_values({"dilated-cnn": clouds})
     assert svg_bytes(figure)
     (axes,) = figure.axes
     (arrow,) = [line for line in axes.get_lines() if line.get_marker() == "v"]
-    at = 10.0 if xlog else 0.0
-    assert arrow.get_xdata() == [at]
+    assert arrow.get_xdata() == [0.0]
     low, high = axes.get_xlim()
-    assert low < at < high
+    assert low < 0.0 < high
     (text,) = legend_texts(figure)
     assert text == f"dilated-cnn{', extremes only' * extremes_only} (all are 0)"
 
 
 def test_the_interval_of_a_single_cloud_has_a_width():
-    figure = singular_values({"roa-rnn": [Cloud(10, [0.1], -1.0, 1.0)]}, xlog=False)
+    figure = singular_values({"roa-rnn": [Cloud(10, [0.1], -1.0, 1.0)]})
     corners = figure.axes[0].collections[0].get_paths()[0].vertices
     assert corners[:, 0].min() < 0 < corners[:, 0].max()
     assert set(corners[:, 1]) == {-1.0, 1.0}
@@ -73,7 +69,7 @@ def test_the_interval_of_a_single_cloud_has_a_width():
 def test_every_probed_step_has_the_same_room_whatever_lies_between():
     steps = [0, 1, 5, 2000]
     arms = {name: [Cloud(x, [0.1]) for x in steps] for name in ("roa-rnn", "lstm", "gru")}
-    (axes,) = singular_values(arms, xlog=False).axes
+    (axes,) = singular_values(arms).axes
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["0", "1", "5", "2,000"]
     ends = []
     for name in arms:
@@ -86,14 +82,14 @@ def test_every_probed_step_has_the_same_room_whatever_lies_between():
 
 def test_of_many_probed_steps_some_are_named():
     clouds = [Cloud(100 * k, [0.1]) for k in range(30)]
-    (axes,) = singular_values({"lstm": clouds}, xlog=False).axes
+    (axes,) = singular_values({"lstm": clouds}).axes
     names = [tick.get_text() for tick in axes.get_xticklabels()]
     assert names == [f"{100 * k:,}" for k in range(0, 30, 3)]
     assert axes.get_xticks().tolist() == list(range(0, 30, 3))
 
 
 def test_coordinates_have_no_digits_that_nobody_sees():
-    svg = svg_bytes(singular_values({"lstm": [Cloud(0, [1 / 3, -2 / 7])]}, xlog=False)).decode()
+    svg = svg_bytes(singular_values({"lstm": [Cloud(0, [1 / 3, -2 / 7])]})).decode()
     paths = re.findall(r' d="([^"]+)"', svg)
     assert paths
     assert not re.search(r"\.\d{3}", " ".join(paths))

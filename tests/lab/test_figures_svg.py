@@ -12,9 +12,8 @@ import pytest
 import roann.lab.figures as figures_package
 from roann.lab.figures import save
 from roann.lab.figures.curves import Curve, learning_curves
-from roann.lab.figures.style import svg_bytes
+from roann.lab.figures.style import label_text, svg_bytes
 from roann.lab.figures.svg import inline_svg
-from roann.lab.figures.text import label_text
 
 SEEDS = [
     Curve(0, [100, 200, 300], [0.1, 0.01, 0.004]),

@@ -7,7 +7,7 @@ import pytest
 import tiny_runs
 
 from roann.lab.cli import main
-from roann.lab.figures.overview import probed
+from roann.lab.figures.spectra import probed
 
 HEADS = {"svg": b"<?xml", "png": b"\x89PNG", "pdf": b"%PDF"}
 MODELS = {

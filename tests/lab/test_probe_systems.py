@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from roann.lab import probe as room
-from roann.lab.figures.overview import probed
+from roann.lab.figures.spectra import probed
 from roann.lab.figures.style import svg_bytes
 from roann.lab.models import MODELS, SequenceModel, build_model
 from roann.lab.models.base import Model

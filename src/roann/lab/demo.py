@@ -6,17 +6,20 @@ import math
 from pathlib import Path
 from typing import Any
 
+from matplotlib.figure import Figure
+
 from roann.lab import records, run
 from roann.lab.config import Experiment, parse
-from roann.lab.figures.curves import curve_of
-from roann.lab.figures.overview import overview
-from roann.lab.figures.spectra import flow_of
-from roann.lab.figures.style import save
+from roann.lab.figures.curves import curve_of, draw_curves
+from roann.lab.figures.spectra import draw_gradients, flow_of
+from roann.lab.figures.style import drawn, panels, save
 from roann.lab.progress import watcher
 from roann.lab.report import write_report
 from roann.lab.stop import Stop
 
 LAG, THREADS, SECONDS = 1000, 1, 20.0
+TITLE = "Remembering: roaRNN, RNN and LSTM side by side"
+HEAD = ("network", "parameters", "recall", "loss", "singular values before training", "training")
 MODELS: dict[str, dict[str, float]] = {
     "roa": {"lr": 0.03},  # the layer's defaults
     "vanilla-rnn": {"lr": 1e-4},  # the paper's
@@ -53,12 +56,10 @@ def demo(out: Path, steps: int, quiet: bool) -> None:
             results[name] = run.execute(folders[name], stop, watcher(quiet))
     found = {name: records.read(folder / run.METRICS) for name, folder in folders.items()}
     print("\n" + table(results, found))
-    picture = draw(found, results["roa"], out / "demo.png")
+    trivial = results["roa"]["trivial"]["recall_accuracy"]
+    picture = save(_overview(found, trivial), out / "demo.png")
     page = write_report(folders.values(), out / "report.html", title=TITLE)
     print(f"\nPicture: {picture}\nReport:  {page}")
-
-
-TITLE = "Remembering: roaRNN, RNN and LSTM side by side"
 
 
 def _probe(lines: list[dict[str, Any]]) -> dict[str, Any]:
@@ -66,20 +67,9 @@ def _probe(lines: list[dict[str, Any]]) -> dict[str, Any]:
     return next((line for line in lines if line["kind"] == "probe"), {})
 
 
-HEAD = ("network", "parameters", "recall", "loss", "singular values before training", "training")
-
-
 def table(results: dict[str, dict[str, Any]], found: dict[str, list[dict[str, Any]]]) -> str:
     """What each network learned and how gradients flow in it, aligned."""
-    head = (
-        "network",
-        "parameters",
-        "recall",
-        "loss",
-        "singular values before training",
-        "training",
-    )
-    rows = [head]
+    rows: list[tuple[str, ...]] = [HEAD]
     for name, result in results.items():
         sigma = _probe(found[name]).get("sigma") or [math.nan]
         size, seconds = f"{result['parameters']:,}", f"{result['seconds']:.0f} s"
@@ -106,15 +96,15 @@ def _power(log_value: float | None) -> str:
     return f"1e{log_value / math.log(10):.0f}"
 
 
-def draw(found: dict[str, list[dict[str, Any]]], facts: dict[str, Any], path: Path) -> Path:
-    """Learning curves and gradient norm along time of the three, as one PNG."""
-    flows = {name: flow_of(_probe(lines)) for name, lines in found.items()}
-    figure = overview(
-        {name: [curve_of(lines, "recall_accuracy")] for name, lines in found.items()},
-        {name: flow for name, flow in flows.items() if flow is not None},
-        ylabel="recall accuracy",
-        better="higher",
-        trivial=facts["trivial"]["recall_accuracy"],
-        percent=True,
+@drawn
+def _overview(found: dict[str, list[dict[str, Any]]], trivial: float) -> Figure:
+    """Learning curves on the left, gradient norms along time on the right."""
+    titles = ("Recall accuracy during training", "Gradient along time, before training")
+    figure, (left, right) = panels(titles, width=4.6, height=3.4)
+    curves = {name: [curve_of(lines, "recall_accuracy")] for name, lines in found.items()}
+    draw_curves(
+        left, curves, ylabel="recall accuracy", better="higher", trivial=trivial, percent=True
     )
-    return save(figure, path)
+    flows = {name: flow_of(_probe(lines)) for name, lines in found.items()}
+    draw_gradients(right, {name: flow for name, flow in flows.items() if flow is not None})
+    return figure

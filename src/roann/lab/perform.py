@@ -149,7 +149,7 @@ def _check_figure(file: Path) -> None:
 
 
 def _draw_probe(experiment: Experiment, found: dict[str, Any], file: Path) -> None:
-    from roann.lab.figures.overview import probed
+    from roann.lab.figures.spectra import probed
     from roann.lab.figures.style import save
 
     if not {"sigma", "sigma_max", "gradient_by_step"} & found.keys():

@@ -5,16 +5,6 @@ data, so a figure can be rebuilt from its records and compared.
 """
 
 from roann.lab.figures.certificate import certificate_spectrum
-from roann.lab.figures.comparisons import Timing, bench_ratios
-from roann.lab.figures.spectra import Cloud, eigenvalues, singular_values
 from roann.lab.figures.style import save
 
-__all__ = [
-    "Cloud",
-    "Timing",
-    "bench_ratios",
-    "certificate_spectrum",
-    "eigenvalues",
-    "save",
-    "singular_values",
-]
+__all__ = ["certificate_spectrum", "save"]

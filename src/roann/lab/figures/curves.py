@@ -1,4 +1,4 @@
-"""Learning curves: every seed thin, their median thick, the best point marked."""
+"""Scores over training and against ρ: every seed thin, their median thick, the best marked."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter
 
 from roann.lab.figures.style import (
     INK,
@@ -15,18 +16,17 @@ from roann.lab.figures.style import (
     PAPER,
     Look,
     alone,
+    label_text,
     legend,
     log_axis,
     looks,
-    percent_axis,
+    number_text,
     whole_steps,
 )
-from roann.lab.figures.text import label_text, number_text
 from roann.lab.records import is_number
 
 Better = Literal["lower", "higher"]
-FAR = 100.0
-"""Times the trivial score: what is worse than that leaves a logarithmic axis at the top."""
+FAR = 100.0  # times the trivial score: what is worse leaves a logarithmic axis at the top
 
 
 class Curve(NamedTuple):
@@ -193,7 +193,7 @@ def score_axis(
     how far, so that the others can be distinguished.
     """
     if percent:
-        percent_axis(axes)
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.6g} %"))
     elif log:
         log_axis(axes, "y")
         largest = float(axes.dataLim.y1)
@@ -213,3 +213,64 @@ def score_axis(
         textcoords="offset points", ha="right", va="bottom", fontsize=7.8, color=INK,
         bbox={"facecolor": PAPER, "edgecolor": "none", "alpha": 0.7, "pad": 0.8},
     )  # fmt: skip
+
+
+def draw_against_rho(
+    axes: Axes,
+    label: str,
+    points: Sequence[tuple[float, float | None]],
+    *,
+    ylabel: str,
+    trivial: float | None = None,
+    log: bool = False,
+    percent: bool = False,
+    marked: float | None = None,
+) -> None:
+    """Draw final scores against ρ: every run a small mark, the median of finished runs a line.
+
+    Args:
+        axes: where to draw.
+        label: name of the model.
+        points: ρ and the final score of each run; None if it diverged.
+        ylabel: name of the score.
+        trivial: the score of a model that learned nothing.
+        log: a logarithmic score axis.
+        percent: scores are fractions shown in percent.
+        marked: the paper's ρ, drawn as a vertical line.
+    """
+    name, look = label_text(label), looks([label])[label]
+    scores: dict[float, list[float]] = {}
+    for rho, score in sorted(points, key=lambda point: point[0]):
+        if score is not None:
+            scores.setdefault(rho, []).append(score)
+    axes.plot(
+        [rho for rho in scores for _ in scores[rho]], [s for row in scores.values() for s in row],
+        linestyle="none", marker=look.marker, markersize=4, color=look.color, alpha=0.45,
+        markeredgewidth=0,
+    )  # fmt: skip
+    axes.plot(
+        list(scores), [statistics.median(row) for row in scores.values()], color=look.color,
+        linestyle=look.dash, marker=look.marker, markersize=5, label=name,
+    )  # fmt: skip
+    diverged = sorted(rho for rho, score in points if score is None)
+    if diverged:
+        axes.plot(
+            diverged, [0.03] * len(diverged), transform=axes.get_xaxis_transform(),
+            linestyle="none", marker="x", markersize=7, markeredgewidth=1.8, color=look.color,
+            label=f"{name}: diverged",
+        )  # fmt: skip
+    if marked is not None:
+        axes.axvline(marked, color=INK, linestyle=":", linewidth=1.1)
+        axes.annotate(
+            f"the paper's ρ = {marked:.3g}", (marked, 0.98), xycoords=("data", "axes fraction"),
+            xytext=(-3, 0), textcoords="offset points", ha="right", va="top", rotation=90,
+            fontsize=7.8, color=INK,
+        )  # fmt: skip
+    log_axis(axes, "x")
+    score_axis(axes, trivial, log=log, percent=percent)
+    axes.set_xlabel("ρ")
+    axes.set_ylabel(label_text(ylabel))
+    legend(axes)
+
+
+score_against_rho = alone(draw_against_rho)

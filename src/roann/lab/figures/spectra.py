@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
@@ -20,6 +19,7 @@ from roann.lab.figures.style import (
     Look,
     alone,
     drawn,
+    label_text,
     legend,
     legend_below,
     log_axis,
@@ -29,12 +29,8 @@ from roann.lab.figures.style import (
     tick,
     whole_steps,
 )
-from roann.lab.figures.text import label_text
 
-Span = Callable[[float], tuple[float, float, float]]
-
-_WIDE = 30.0
-"""|ln σ| beyond this needs a symmetric logarithmic axis to show the roa networks at all."""
+_WIDE = 30.0  # |ln σ| beyond this needs a symmetric logarithmic axis to show roa networks at all
 _FEW_ARMS = 3  # whose intervals have a line each in the legend
 _MANY_DOTS = 2000
 _DECADE = 10.0
@@ -46,7 +42,7 @@ class Cloud(NamedTuple):
     """The singular values of one input–output Jacobian, and the interval a theorem puts them in.
 
     Attributes:
-        x: where: a number of maps L, a time lag, or a training step.
+        x: where: a training step.
         log_sigma: natural logarithms of the singular values, −∞ for those that are exactly 0.
         lower: ln of the interval's lower end; None where nothing is claimed.
         upper: ln of the interval's upper end; None where nothing is claimed.
@@ -90,9 +86,8 @@ def spectra_side_by_side(arms: Mapping[str, Sequence[Cloud]]) -> Figure:
         for side, cloud in zip(sides.values(), ordered[:1] + ordered[1:][-1:], strict=False):
             side.append(cloud._replace(x=place))
     figure, axes = one_axes(width=max(8.4, 1.2 + 0.3 * len(arms)), height=4.2)
-    draw_singular_values(
-        axes, {name: side for name, side in sides.items() if side}, xlabel="", xlog=False, one=False
-    )
+    shown = {name: side for name, side in sides.items() if side}
+    draw_singular_values(axes, shown, xlabel="", one=False)
     names = [textwrap.fill(label_text(label), _NAME) for label in arms]
     axes.set_xticks(range(len(arms)), names, rotation=90)
     return figure
@@ -102,38 +97,35 @@ def draw_singular_values(
     axes: Axes,
     arms: Mapping[str, Sequence[Cloud]],
     *,
-    xlabel: str = "number of maps L",
-    xlog: bool = True,
+    xlabel: str = "training step",
     one: bool = True,
 ) -> None:
     """Draw clouds of ln σ, one dash per singular value, with the theorem's interval behind them.
 
     The interval is filled, or only outlined where it is vacuous. The axis is linear around
     ln σ = 0, where gradients neither vanish nor explode; if any value is far away it is
-    logarithmic beyond ±1. Where only the extremes were measured they are markers.
+    logarithmic beyond ±1. Where only the extremes were measured they are markers. Every place on
+    the x axis has the same room, because a training is probed often at first and rarely later.
 
     Args:
         axes: where to draw.
         arms: label → its clouds.
         xlabel: name of the x axis.
-        xlog: a logarithmic x axis; else every place on it has the same room, because a training
-            is probed often at first and rarely later.
         one: the clouds of an arm are of one network, so their intervals are joined.
     """
     axes.axhline(0.0, color=INK, linewidth=0.9, zorder=1)
     styles = looks(arms)
-    if not xlog:
-        arms = _evenly(axes, arms)
+    arms = _evenly(axes, arms)
+    pitch = min(0.4, 0.8 / max(1, len(arms)))  # arms are drawn next to each other
+    half = 0.44 * pitch
     for place, (label, clouds) in enumerate(arms.items()):
-        span = partial(_span, aside=place - (len(arms) - 1) / 2, arms=None if xlog else len(arms))
+        aside = pitch * (place - (len(arms) - 1) / 2)
         ordered = sorted(clouds, key=lambda cloud: cloud.x)
         # With many arms an interval has its arm's colour, but not a line in the legend for each.
         owner = f"{label_text(label)}: " if len(arms) <= _FEW_ARMS else ""
         for joined in [ordered] if one else [[cloud] for cloud in ordered]:
-            _draw_interval(axes, owner, joined, styles[label], span)
-        _draw_clouds(axes, label, ordered, styles[label], span)
-    if xlog:
-        log_axis(axes, "x")
+            _draw_interval(axes, owner, joined, styles[label], aside, half)
+        _draw_clouds(axes, label, ordered, styles[label], aside, half)
     every = [cloud for clouds in arms.values() for cloud in clouds]
     heights = [s for c in every for s in (*c.log_sigma, c.lower, c.upper) if s is not None]
     if any(_WIDE < abs(s) < math.inf for s in heights):
@@ -164,26 +156,15 @@ def _evenly(axes: Axes, arms: Mapping[str, Sequence[Cloud]]) -> dict[str, list[C
     }
 
 
-def _span(x: float, aside: float, arms: int | None) -> tuple[float, float, float]:
-    """Where the dashes of a cloud at `x` begin, have their middle and end.
-
-    Arms are drawn next to each other, `aside` places from the middle; `arms` is their number on a
-    linear axis, None on a logarithmic one.
-    """
-    if arms is None:
-        center = x * 1.14**aside
-        return center / 1.06, center, center * 1.06
-    pitch = min(0.4, 0.8 / arms)
-    center = x + pitch * aside
-    return center - 0.44 * pitch, center, center + 0.44 * pitch
-
-
-def _draw_interval(axes: Axes, owner: str, clouds: Sequence[Cloud], look: Look, span: Span) -> None:
+def _draw_interval(
+    axes: Axes, owner: str, clouds: Sequence[Cloud], look: Look, aside: float, half: float
+) -> None:
     bounded = [c for c in clouds if c.upper is not None and math.isfinite(c.upper)]
     if not bounded:
         return
     if len(bounded) == 1:  # a single place has no width that could be filled
-        bounded = [bounded[0]._replace(x=end) for end in span(bounded[0].x)[::2]]
+        middle = bounded[0].x + aside
+        bounded = [bounded[0]._replace(x=end) for end in (middle - half, middle + half)]
     xs = [c.x for c in bounded]
     upper = [float(c.upper) for c in bounded if c.upper is not None]
     # Where nothing is claimed from below there is no lower end to draw, and nothing to fill.
@@ -205,28 +186,27 @@ def _draw_interval(axes: Axes, owner: str, clouds: Sequence[Cloud], look: Look, 
         )  # fmt: skip
 
 
-def _draw_clouds(axes: Axes, label: str, clouds: Sequence[Cloud], look: Look, span: Span) -> None:
+def _draw_clouds(
+    axes: Axes, label: str, clouds: Sequence[Cloud], look: Look, aside: float, half: float
+) -> None:
     """All dashes of an arm as one path: thousands of singular values stay a small file."""
-    xs: list[float] = []
-    ys: list[float] = []
-    for cloud in clouds:
-        left, _, right = span(cloud.x)
-        for value in [] if cloud.extremes_only else _finite(cloud):
-            xs += [left, right, math.nan]
-            ys += [value, value, math.nan]
     whole = [cloud for cloud in clouds if not cloud.extremes_only]
     extremes = [cloud for cloud in clouds if cloud.extremes_only]
     if whole:
-        name = label_text(label) + _zeros_text(whole)
-        axes.plot(xs, ys, color=look.color, linewidth=0.9, label=name, zorder=3)
+        dashes = [(cloud.x + aside, s) for cloud in whole for s in _finite(cloud)]
+        axes.plot(
+            [end for x, _ in dashes for end in (x - half, x + half, math.nan)],
+            [end for _, s in dashes for end in (s, s, math.nan)],
+            color=look.color, linewidth=0.9, label=label_text(label) + _zeros_text(whole), zorder=3,
+        )  # fmt: skip
     if extremes:
-        points = [(span(cloud.x)[1], s) for cloud in extremes for s in _finite(cloud)]
+        points = [(cloud.x + aside, s) for cloud in extremes for s in _finite(cloud)]
         axes.plot(
             [x for x, _ in points], [s for _, s in points], color=look.color, linestyle="none",
             marker=look.marker, markersize=4.5, zorder=3,
             label=f"{label_text(label)}, extremes only{_zeros_text(extremes)}",
         )  # fmt: skip
-    bottom = [span(cloud.x)[1] for cloud in clouds if not _finite(cloud)]
+    bottom = [cloud.x + aside for cloud in clouds if not _finite(cloud)]
     if bottom:  # all values are 0, which no logarithmic axis shows: an arrow at the bottom
         axes.plot(
             bottom, [0.03] * len(bottom), transform=axes.get_xaxis_transform(), color=look.color,
@@ -246,17 +226,8 @@ def _zeros_text(clouds: Sequence[Cloud]) -> str:
 
 
 @drawn
-def eigenvalues(
-    spectra: Mapping[str, Sequence[Sequence[float]]],
-    *,
-    radii: Mapping[str, float] | None = None,
-) -> Figure:
-    """Eigenvalues in the complex plane, one panel per label, with the unit circle.
-
-    Args:
-        spectra: label → [real part, imaginary part] of each eigenvalue.
-        radii: label → 1 − α, drawn dotted where given.
-    """
+def eigenvalues(spectra: Mapping[str, Sequence[Sequence[float]]]) -> Figure:
+    """[Re λ, Im λ] in the complex plane, one panel per label, with the unit circle."""
     figure, grid = panels(spectra, width=2.7, height=2.9)
     figure.set_dpi(200)
     # Thousands of dots as vectors would be most of a page: they go in as pixels.
@@ -267,10 +238,6 @@ def eigenvalues(
     )
     for axes, (label, pairs) in zip(grid, spectra.items(), strict=True):
         axes.add_patch(Circle((0, 0), 1.0, fill=False, color=MUTED, linewidth=1.0))
-        if radii and label in radii:
-            axes.add_patch(
-                Circle((0, 0), radii[label], fill=False, color=MUTED, linewidth=1.0, linestyle=":")
-            )
         look = styles[label]
         axes.plot(
             [p[0] for p in pairs], [p[1] for p in pairs], linestyle="none", marker=look.marker,
@@ -327,3 +294,29 @@ def draw_gradients(axes: Axes, flows: Mapping[str, Curve], *, xlabel: str = "tim
 
 
 gradient_along_time = alone(draw_gradients)
+
+
+@drawn
+def probed(label: str, record: Mapping[str, Any], *, deep: bool = False) -> Figure:
+    """What one probe measured: singular values on the left, gradient norms on the right.
+
+    Args:
+        label: name of the model.
+        record: what `roann.lab.probe` returns, and the ``step`` it was taken at.
+        deep: the states are those of layers, not of time steps.
+
+    Returns:
+        the figure, of one panel if only one was measured.
+    """
+    cloud, flow = cloud_of(record, record["step"]), flow_of(record)
+    if cloud is None and flow is None:
+        raise ValueError("record must hold singular values or gradients, got neither.")
+    maps = f" over {record['maps']} {'layers' if deep else 'steps'}" if "maps" in record else ""
+    titles = [f"Singular values{maps}"] * (cloud is not None)
+    titles += [f"Gradient along {'depth' if deep else 'time'}"] * (flow is not None)
+    figure, grid = panels(titles, width=4.6, height=3.4)
+    if cloud is not None:
+        draw_singular_values(grid[0], {label: [cloud]})
+    if flow is not None:
+        draw_gradients(grid[-1], {label: flow}, xlabel="layer" if deep else "time step t")
+    return figure

@@ -26,23 +26,14 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import (
-    FuncFormatter,
-    LogLocator,
-    MaxNLocator,
-    NullFormatter,
-    NullLocator,
-)
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
-from roann.lab.figures.text import label_text, number_text
+from roann.lab.progress import printable
 
 P = ParamSpec("P")
 
-INK = "#1d2126"
-MUTED = "#6b727b"
-GRID = "#dde1e6"
-PAPER = "#ffffff"
-
+# Also in the style sheet `roann.mplstyle`.
+INK, MUTED, GRID, PAPER = "#1d2126", "#6b727b", "#dde1e6", "#ffffff"
 OKABE_ITO = {
     "vermillion": "#d55e00",
     "blue": "#0072b2",
@@ -53,12 +44,46 @@ OKABE_ITO = {
     "black": "#000000",
 }
 
-
-SUFFIXES = (".svg", ".png", ".pdf")
-"""Of files that `save` can write."""
+SUFFIXES = (".svg", ".png", ".pdf")  # of files that `save` can write
 SUFFIXES_TEXT = ".svg, .png or .pdf"
 # Metadata that is left out, so that equal data give equal bytes.
 _DATED = {".png": ("Software",), ".pdf": ("CreationDate", "Creator", "Producer")}
+_SHEET = Path(__file__).with_name("roann.mplstyle")
+_LABEL_LENGTH = 48
+_SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def label_text(text: str) -> str:
+    """Printable text on one line, short enough for a legend, that matplotlib will not hide.
+
+    Example:
+        >>> label_text("a\\nb\\x1b"), label_text("_x").strip()
+        ('a b', '_x')
+    """
+    line = " ".join(printable(text).split()) or "(no name)"
+    if len(line) > _LABEL_LENGTH:
+        line = line[: _LABEL_LENGTH - 1] + "…"
+    # matplotlib leaves labels that begin with an underscore out of legends.
+    return "\N{HAIR SPACE}" + line if line.startswith("_") else line
+
+
+def number_text(value: float, digits: int = 3) -> str:
+    """A number as people write it: 0.0123, 1500, and 4.2·10⁻⁵ where zeros would be counted.
+
+    Example:
+        >>> number_text(0.1), number_text(1e-5), number_text(-4.21e-5), number_text(0.0)
+        ('0.1', '10⁻⁵', '−4.21·10⁻⁵', '0')
+    """
+    mantissa, _, exponent = f"{value:.{digits - 1}e}".partition("e")
+    if not exponent:
+        return {"inf": "∞", "-inf": "−∞"}.get(mantissa, "not a number")
+    power = int(exponent)
+    if -3 <= power <= 3 or value == 0:
+        return f"{value:.{max(digits, power + 1)}g}".replace("-", "−")
+    mantissa = mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa
+    tens = "10" + str(power).translate(_SUPERSCRIPT)
+    signs = {"1": tens, "-1": "−" + tens}
+    return signs.get(mantissa, f"{mantissa}·{tens}".replace("-", "−"))
 
 
 class Look(NamedTuple):
@@ -86,7 +111,7 @@ _MOST_INSIDE = 6  # lines of a legend within the axes
 _HALF_LINE = 26  # characters of a label that leave room for a second column
 _LINE = 0.2  # inches per line of a legend
 _LETTERS = 10  # of a title per inch, with room for the axis labels
-_CYCLE = ("vermillion", "blue", "green", "purple", "orange", "sky", "black")
+_CYCLE = list(OKABE_ITO)
 _RESERVED = {
     "roa-rnn": "vermillion",
     "roa-fnn": "vermillion",
@@ -102,55 +127,10 @@ _RESERVED = {
     "cycle": "orange",
 }
 
-_RC: Any = {
-    "axes.axisbelow": True,
-    "axes.edgecolor": MUTED,
-    "axes.facecolor": "none",
-    "axes.grid": True,
-    "axes.labelcolor": INK,
-    "axes.labelsize": 9.5,
-    "axes.linewidth": 0.7,
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "axes.titlecolor": INK,
-    "axes.titlelocation": "left",
-    "axes.titlesize": 10.5,
-    "axes.titleweight": "bold",
-    "figure.constrained_layout.h_pad": 0.06,
-    "figure.constrained_layout.w_pad": 0.06,
-    "figure.facecolor": PAPER,
-    "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans"],
-    "font.size": 9,
-    "grid.color": GRID,
-    "grid.linewidth": 0.6,
-    "legend.edgecolor": GRID,
-    "legend.facecolor": PAPER,
-    "legend.fontsize": 8.5,
-    "legend.framealpha": 0.85,
-    "legend.handlelength": 2.6,
-    "lines.linewidth": 1.8,
-    "lines.solid_capstyle": "round",
-    "path.simplify": True,
-    "savefig.facecolor": PAPER,
-    "svg.fonttype": "none",
-    "svg.hashsalt": "roann",
-    "text.color": INK,
-    "text.parse_math": False,
-    "xtick.color": MUTED,
-    "xtick.labelcolor": INK,
-    "xtick.labelsize": 8.5,
-    "ytick.color": MUTED,
-    "ytick.labelcolor": INK,
-    "ytick.labelsize": 8.5,
-}
-
 
 @contextmanager
 def _house_style() -> Iterator[None]:
-    with mpl.rc_context(), warnings.catch_warnings():
-        mpl.rcdefaults()
-        mpl.rcParams.update(_RC)
+    with mpl.rc_context(fname=_SHEET), warnings.catch_warnings():
         # The viewer's fonts draw the text of an SVG, so the layout font may lack characters.
         warnings.filterwarnings("ignore", message=r"Glyph .* missing from font")
         yield
@@ -214,11 +194,7 @@ def looks(labels: Iterable[str]) -> dict[str, Look]:
     wanted = list(dict.fromkeys(labels))
     # Reserved colours are given out first, so that no newcomer takes the place of a known model.
     for label in sorted(wanted, key=lambda name: _reserved(name) is None):
-        colors = list(_CYCLE)
-        reserved = _reserved(label)
-        if reserved is not None:
-            colors.remove(reserved)
-            colors.insert(0, reserved)
+        colors = [color for color in (_reserved(label), *_CYCLE) if color]
         color, turn = next(
             (c, t) for t in range(len(wanted)) for c in colors if (c, t) not in taken
         )
@@ -238,13 +214,13 @@ def _reserved(label: str) -> str | None:
     return known[-1] if known else None
 
 
-def legend(axes: Axes, **options: Any) -> None:
+def legend(axes: Axes) -> None:
     """A legend of everything labelled, if there is anything; a long one goes below the axes."""
     handles, labels = axes.get_legend_handles_labels()
     if len(handles) > _MOST_INSIDE:
         legend_below(axes)
     elif handles:
-        axes.legend(handles, [label_text(text) for text in labels], **options)
+        axes.legend(handles, [label_text(text) for text in labels])
 
 
 def legend_below(axes: Axes) -> None:
@@ -286,11 +262,6 @@ def log_axis(axes: Axes, which: str) -> None:
 def whole_steps(axes: Axes) -> None:
     """At most seven ticks, at whole numbers, on an axis of steps."""
     axes.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True, steps=[1, 2, 5, 10]))
-
-
-def percent_axis(axes: Axes) -> None:
-    """Label a score axis of fractions in percent."""
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.6g} %"))
 
 
 _PATHS, _FINER = re.compile(rb'(?<= d=")[^"]+'), re.compile(rb"(\.\d\d)\d+")

@@ -8,8 +8,13 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from roann.lab.figures.comparisons import RhoPoint, score_against_rho
-from roann.lab.figures.curves import Curve, curve_of, learning_curves, thinned
+from roann.lab.figures.curves import (
+    Curve,
+    curve_of,
+    learning_curves,
+    score_against_rho,
+    thinned,
+)
 from roann.lab.figures.spectra import (
     cloud_of,
     eigenvalues,
@@ -18,8 +23,8 @@ from roann.lab.figures.spectra import (
     singular_values,
     spectra_side_by_side,
 )
+from roann.lab.figures.style import number_text
 from roann.lab.figures.surfaces import Surface, decision_surfaces
-from roann.lab.figures.text import number_text
 from roann.lab.models import MODELS
 from roann.lab.probe import LARGEST
 from roann.lab.records import is_number
@@ -183,8 +188,7 @@ def _probed(arms: Sequence[Arm]) -> Iterator[Exhibit]:
     if len(clouds) > _MOST_OVER_TIME:
         yield Exhibit("singular values", _SPECTRA, spectra_side_by_side(clouds), wide=True)
     elif clouds:
-        figure = singular_values(clouds, xlabel="training step", xlog=False)
-        yield Exhibit("singular values", _SPECTRA, figure)
+        yield Exhibit("singular values", _SPECTRA, singular_values(clouds))
     values = {label: probe["eigenvalues"] for label, probe in _last(probes, "eigenvalues")}
     if values:
         figure = eigenvalues(values)
@@ -221,7 +225,7 @@ def _against_rho(section: Section, grid: Sequence[Arm]) -> Exhibit:
     goal = section.goal
     figure = score_against_rho(
         str(grid[0].model["name"]),
-        [RhoPoint(float(arm.model["rho"]), o.last) for arm in grid for o in arm.outcomes],
+        [(float(arm.model["rho"]), o.last) for arm in grid for o in arm.outcomes],
         ylabel=f"final {score_name(goal.score)}",
         trivial=goal.trivial.get(goal.score),
         log=goal.better == "lower",

@@ -14,8 +14,8 @@ import jinja2
 from markupsafe import Markup, escape
 
 from roann import __version__
+from roann.lab.figures.style import number_text
 from roann.lab.figures.svg import inline_svg
-from roann.lab.figures.text import number_text
 from roann.lab.files import replace_file
 from roann.lab.progress import counted, printable
 from roann.lab.report.exhibits import Exhibit, exhibits_of, score_name, score_text
