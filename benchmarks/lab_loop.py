@@ -50,9 +50,6 @@ class _Context(Context):
         if state.step >= self.updates:
             raise _EnoughError
 
-    def show(self, state: State, loss: float) -> None:
-        self.progress.step(state.step, loss)
-
 
 @contextmanager
 def contenders(case: Sequences, updates: int, *, images: int) -> Iterator[list[Contender]]:

@@ -15,6 +15,7 @@ from roann.lab import records
 from roann.lab.config import ConfigError, Train
 from roann.lab.models.base import Model
 from roann.lab.probe import probe
+from roann.lab.progress import Progress
 from roann.lab.records import Records
 from roann.lab.run import Stop, build, execute
 from roann.lab.tasks.base import Batch, Task
@@ -35,6 +36,7 @@ class Context:
     def __init__(self, folder) -> None:
         self.records = Records(folder / "metrics.jsonl")
         self.path = self.records.path
+        self.progress = Progress("test", 0, "mse", 1.0)
 
     def pause(self, state: State) -> None:
         return
@@ -43,12 +45,6 @@ class Context:
         self.kept = state.step
 
     def poll(self) -> None:
-        return
-
-    def show(self, state: State, loss: float) -> None:
-        return
-
-    def show_scores(self, scores: dict[str, dict[str, float]]) -> None:
         return
 
     def lines(self, kind: str) -> list[dict[str, Any]]:

@@ -42,6 +42,7 @@ Width = Annotated[int, Range(1, WIDTH)]
 Length = Annotated[int, Range(1, LENGTH)]
 Horizon = Annotated[int, Range(1, 10 * LENGTH)]
 Layers = Annotated[int, Range(1, 1000)]
+Batches = Annotated[int, Range(1, 10_000)]
 NonNegative = Annotated[float, Range(0, 1e6)]
 Fraction = Annotated[float, Range(0, 1)]
 

@@ -11,7 +11,7 @@ import sys
 import time
 import unicodedata
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,8 +20,6 @@ from roann.lab.files import OWN
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
-LINE_SECONDS = 5.0
-BAR_SECONDS = 0.2
 _BAR = 12  # columns of a bar
 
 
@@ -51,78 +49,67 @@ class _Plain(logging.Formatter):
         return printable(super().format(record))
 
 
-class LogFile(logging.Handler):
-    """A log that a full disk costs a line, never the run; a link in its place is not followed.
+class _LogFile(logging.Handler):
+    """A log that a full disk costs a line, never the run."""
 
-    Args:
-        path: the file, made if absent.
-    """
-
-    def __init__(self, path: Path) -> None:
+    def __init__(self, file: int) -> None:
         super().__init__()
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | OWN, 0o644)
+        self._file = file
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Append a line, if the disk takes it."""
         with suppress(OSError):
             os.write(self._file, f"{self.format(record)}\n".encode(errors="backslashreplace"))
 
-    def close(self) -> None:
-        """Close the file."""
-        with self.lock or nullcontext():
-            if self._file >= 0:
-                os.close(self._file)
-                self._file = -1
-        super().close()
+
+@contextmanager
+def _logging_to(handler: logging.Handler, form: str) -> Iterator[logging.Logger]:
+    logger = logging.getLogger("roann")
+    handler.setFormatter(_Plain(form))
+    logger.addHandler(handler)
+    try:
+        yield logger
+    finally:
+        logger.removeHandler(handler)
 
 
 @contextmanager
 def logging_to_stderr(level: int) -> Iterator[None]:
     """Send the package's log to stderr, one plain line each."""
     handler = logging.StreamHandler()
-    handler.setFormatter(_Plain("roann: %(message)s"))
     handler.setLevel(level)
-    logger = logging.getLogger("roann")
-    before = logger.level, logger.propagate
-    logger.setLevel(logging.INFO)
-    logger.propagate = False
-    logger.addHandler(handler)
+    with _logging_to(handler, "roann: %(message)s") as logger:
+        before = logger.level, logger.propagate
+        logger.setLevel(logging.INFO)
+        logger.propagate = False
+        try:
+            yield
+        finally:
+            logger.setLevel(before[0])
+            logger.propagate = before[1]
+
+
+@contextmanager
+def logging_to_file(path: Path) -> Iterator[None]:
+    """Send the package's log to a file too; a link in its place is not followed."""
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | OWN, 0o644)
     try:
-        yield
+        with _logging_to(_LogFile(file), "%(asctime)s %(levelname)s %(message)s"):
+            yield
     finally:
-        logger.removeHandler(handler)
-        logger.setLevel(before[0])
-        logger.propagate = before[1]
-
-
-def log_to_file(path: Path) -> logging.Handler:
-    """Send the package's log to a file too; remove the handler to end it."""
-    handler = LogFile(path)
-    handler.setFormatter(_Plain("%(asctime)s %(levelname)s %(message)s"))
-    logging.getLogger("roann").addHandler(handler)
-    return handler
+        os.close(file)
 
 
 class Progress:
-    """Shows nothing: the base, and what `--quiet` gets.
-
-    Args:
-        name: of the run.
-        last: the step it ends at.
-        primary: name of the main score.
-        trivial: the score to beat.
-    """
+    """Shows nothing: the base, and what `--quiet` gets."""
 
     interval = float("inf")
 
     def __init__(self, name: str, last: int, primary: str, trivial: float) -> None:
         self.name = printable(name)
         self.last = last
-        self.primary = primary
-        self._trivial = f"trivial {trivial:.4g}"
+        self._primary, self._trivial = primary, f"trivial {trivial:.4g}"
         self._score = f"{primary} –"
-        self._next = 0.0
-        self._speed = 0.0
+        self._next = self._speed = 0.0
         self._from: tuple[float, int] | None = None
 
     def step(self, step: int, loss: float) -> None:
@@ -135,22 +122,19 @@ class Progress:
         self._next = now + self.interval
         if now > self._from[0]:
             self._speed = (step - self._from[1]) / (now - self._from[0])
-        self.draw(step, f"loss {loss:.4g}", self._words())
+        speed = f", {self._speed:.3g} steps/s" if self._speed > 0 else ""
+        self.draw(step, f"loss {loss:.4g}, {self._score}, {self._trivial}{speed}")
 
     def scores(self, sets: dict[str, dict[str, float]]) -> None:
         """After an evaluation; the first set counts."""
         name, scores = next(iter(sets.items()))
-        self._score = f"{name} {self.primary} {scores[self.primary]:.4g}"
+        self._score = f"{name} {self._primary} {scores[self._primary]:.4g}"
 
-    def draw(self, step: int, loss: str, rest: str) -> None:
+    def draw(self, step: int, words: str) -> None:
         """Show it."""
 
     def close(self) -> None:
         """Leave the terminal as it was."""
-
-    def _words(self) -> str:
-        speed = f", {self._speed:.3g} steps/s" if self._speed > 0 else ""
-        return f"{self._score}, {self._trivial}{speed}"
 
     def left(self, step: int) -> str:
         """The time left at the present speed."""
@@ -164,18 +148,18 @@ class Progress:
 class Lines(Progress):
     """One plain line every few seconds: for log files."""
 
-    interval = LINE_SECONDS
+    interval = 5.0
 
-    def draw(self, step: int, loss: str, rest: str) -> None:
+    def draw(self, step: int, words: str) -> None:
         """Print it."""
-        line = f"{self.name}: step {step}/{self.last}, {loss}, {rest}, {self.left(step)} left"
+        line = f"{self.name}: step {step}/{self.last}, {words}, {self.left(step)} left"
         print(line, file=sys.stderr, flush=True)
 
 
 class Bar(Progress):
     """A live bar: for terminals. Honours NO_COLOR, as rich does."""
 
-    interval = BAR_SECONDS
+    interval = 0.2
 
     def __init__(self, name: str, last: int, primary: str, trivial: float) -> None:
         super().__init__(name, last, primary, trivial)
@@ -183,43 +167,28 @@ class Bar(Progress):
         from rich.progress import BarColumn, TextColumn
         from rich.progress import Progress as Live
 
-        self._console = Console(stderr=True)
         self._live = Live(
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=_BAR),
             TextColumn("{task.fields[words]}", markup=False),
-            console=self._console,
+            console=Console(stderr=True),
             transient=True,
             auto_refresh=False,
         )
         self._row: TaskID = self._live.add_task(f"0/{last}", total=last, words="")
         self._live.start()
 
-    def draw(self, step: int, loss: str, rest: str) -> None:
-        """Redraw it."""
+    def draw(self, step: int, words: str) -> None:
+        """Redraw it; where the terminal is narrow, without the name, then with fewer words."""
         head = f"{step}/{self.last}, {self.left(step)} left"
-        room = self._console.width - len(head) - _BAR - 2
-        words = fitted(self.name, f"{loss}, {rest}", room)
+        room = self._live.console.width - len(head) - _BAR - 2
+        named = f"{self.name}: {words}"
+        words = next((w for w in (named, words) if len(w) <= room), words[: max(0, room - 1)] + "…")
         self._live.update(self._row, description=head, completed=step, words=words, refresh=True)
 
     def close(self) -> None:
         """Take the bar away."""
         self._live.stop()
-
-
-def fitted(name: str, words: str, room: int) -> str:
-    """The name of a run and what is said of it, on one line: where it is narrow, less of them.
-
-    Example:
-        >>> fitted("a-run", "loss 0.1", 20), fitted("a-run", "loss 0.1", 10)
-        ('a-run: loss 0.1', 'loss 0.1')
-        >>> fitted("a-run", "loss 0.1, mse 0.2", 10)
-        'loss 0.1,…'
-    """
-    both = f"{name}: {words}"
-    if len(both) <= room:
-        return both
-    return words if len(words) <= room else words[: max(0, room - 1)] + "…"
 
 
 def watcher(quiet: bool) -> type[Progress]:

@@ -26,7 +26,7 @@ from roann.lab.config import ConfigError, Experiment, Train, parse, read_tables,
 from roann.lab.models import Model, build_model
 from roann.lab.models.base import count_parameters
 from roann.lab.probe import probe
-from roann.lab.progress import Progress, counted, log_to_file
+from roann.lab.progress import Progress, counted, logging_to_file
 from roann.lab.run_context import BEST, BEST_COPY, CHECKPOINTS, RunContext, unfinished
 from roann.lab.stop import InterruptedRun, Stop
 from roann.lab.tasks import TASKS, Task
@@ -122,12 +122,8 @@ def execute(
             _log.info("%s: nothing to do, the run has %s.", folder, result["status"])
             return result
         experiment = parse(read_tables(folder / CONFIG))
-        log = log_to_file(folder / LOG)
-        try:
+        with logging_to_file(folder / LOG):
             return _conduct(folder, experiment, stop, watch, chosen)
-        finally:
-            logging.getLogger("roann").removeHandler(log)
-            log.close()
 
 
 def _check_ended(folder: Path) -> None:

@@ -26,22 +26,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class RunContext:
-    """Implements `roann.lab.train.Context` for a run directory.
-
-    Attributes:
-        folder: the run directory.
-        plan: how to train.
-        digest: of the config; kept in every checkpoint.
-        model: what is trained.
-        optimizer: its optimiser.
-        records: where records go.
-        stop: tells when the run must stop.
-        progress: shows how far it is.
-    """
+    """Implements `roann.lab.train.Context` for a run directory."""
 
     folder: Path
     plan: Train
-    digest: str
+    digest: str  # of the config; kept in every checkpoint
     model: Model
     optimizer: torch.optim.Optimizer
     records: Records
@@ -63,14 +52,6 @@ class RunContext:
             time.monotonic() - self._tried >= self.plan.checkpoint_seconds
         ):
             self.save(state)
-
-    def show(self, state: State, loss: float) -> None:
-        """After an update: show progress."""
-        self.progress.step(state.step, loss)
-
-    def show_scores(self, scores: dict[str, dict[str, float]]) -> None:
-        """After an evaluation: show its scores."""
-        self.progress.scores(scores)
 
     def save(self, state: State) -> None:
         """Commit a checkpoint. A full disk gives a warning, and the next one is tried."""

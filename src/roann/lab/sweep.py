@@ -25,7 +25,7 @@ from typing import Any
 from roann.lab.checkpoint import BusyError
 from roann.lab.config import ConfigError, Experiment, parse, read_toml
 from roann.lab.files import RunFileError, parse_object
-from roann.lab.progress import counted, log_to_file, printable
+from roann.lab.progress import counted, logging_to_file, printable
 from roann.lab.run import LOG, METRICS, execute, prepare, result_of
 from roann.lab.stop import InterruptedRun, Stop, UnfinishedRun
 
@@ -202,8 +202,7 @@ def _work(folder: Path) -> None:
             print(f"roann: {printable(str(error))}", file=sys.stderr)
             sys.exit(_INTERRUPTED if isinstance(error, UnfinishedRun) else _FAILED)
         except Exception as error:
-            log = log_to_file(folder / LOG)
-            logging.getLogger("roann").exception("the run failed")
-            log.close()
+            with logging_to_file(folder / LOG):
+                _log.exception("the run failed")
             print(f"roann: {folder}: {printable(str(error))}", file=sys.stderr)
             sys.exit(_FAILED)

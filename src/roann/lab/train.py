@@ -15,6 +15,7 @@ from roann.lab.black_box import BlackBox
 from roann.lab.config import ConfigError, Train
 from roann.lab.models.base import Model
 from roann.lab.optimizers import OPTIMIZERS
+from roann.lab.progress import Progress
 from roann.lab.records import Records, is_number
 from roann.lab.tasks.base import Task, mean_scores
 
@@ -57,6 +58,7 @@ class Context(Protocol):
     """What the training loop calls; `roann.lab.run_context.RunContext` is the one of a run."""
 
     records: Records
+    progress: Progress
 
     def pause(self, state: State) -> None:
         """Between two updates: commit a checkpoint if one is due; raise if the run must stop."""
@@ -66,12 +68,6 @@ class Context(Protocol):
 
     def poll(self) -> None:
         """Within an evaluation: raise if the run must stop."""
-
-    def show(self, state: State, loss: float) -> None:
-        """After an update: show progress."""
-
-    def show_scores(self, scores: dict[str, dict[str, float]]) -> None:
-        """After an evaluation: show its scores."""
 
 
 def train(
@@ -135,7 +131,7 @@ def train(
             context.records.write(
                 "train", state.step, epoch(task, state.step), state.seconds, values
             )
-        context.show(state, loss_value)
+        context.progress.step(state.step, loss_value)
 
 
 def _measure(
@@ -161,7 +157,7 @@ def _measure(
         state.good_evals = state.good_evals + 1 if good else 0
         best = math.isfinite(first) and (state.best is None or sign * first < sign * state.best)
         state.best = first if best else state.best
-        context.show_scores(sets)
+        context.progress.scores(sets)
     for name, scores in sets.items():
         context.records.write(
             "eval", step, epoch(task, step), state.seconds, {"set": name} | scores

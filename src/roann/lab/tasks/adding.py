@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
 from torch.nn.functional import mse_loss
 
-from roann.lab import limits
+from roann.lab.limits import LENGTH, Batches, OneOf, Range, Settings, Width
 from roann.lab.tasks.base import Batch, EndlessTask
 
 Rule = Callable[[int, int, torch.Generator], tuple[Tensor, Tensor]]
@@ -43,7 +44,7 @@ MARKER_RULES: dict[str, Rule] = {
 
 
 @dataclass(frozen=True)
-class AddingConfig:
+class AddingConfig(Settings):
     """Settings of the adding problem.
 
     Attributes:
@@ -54,16 +55,10 @@ class AddingConfig:
         eval_batches: number of batches in an evaluation.
     """
 
-    length: int = 200
-    batch_size: int = 50
-    markers: str = "paper"
-    eval_batches: int = 1
-
-    def __post_init__(self) -> None:
-        limits.whole("length", self.length, 2, limits.LENGTH)
-        limits.whole("batch_size", self.batch_size, 1, limits.WIDTH)
-        limits.choice("markers", self.markers, MARKER_RULES)
-        limits.whole("eval_batches", self.eval_batches, 1, 10_000)
+    length: Annotated[int, Range(2, LENGTH)] = 200
+    batch_size: Width = 50
+    markers: Annotated[str, OneOf(MARKER_RULES)] = "paper"
+    eval_batches: Batches = 1
 
 
 class Adding(EndlessTask):
@@ -94,10 +89,10 @@ class Adding(EndlessTask):
         """The mean squared error."""
         return mse_loss(prediction, targets)
 
+    @torch.no_grad()
     def scores(self, prediction: Tensor, targets: Tensor) -> dict[str, float]:
         """The mean squared error."""
-        with torch.no_grad():
-            return {"mse": float(self.loss(prediction, targets))}
+        return {"mse": float(self.loss(prediction, targets))}
 
     def oracle(self, inputs: Tensor) -> Tensor:
         """The perfect prediction, from the inputs alone."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, one_hot
 
-from roann.lab import limits
+from roann.lab.limits import Batches, Length, OneOf, Range, Settings, Width
 from roann.lab.tasks.base import Batch, EndlessTask
 
 SYMBOLS = 8  # 1 … 8
@@ -26,11 +27,10 @@ LAYOUTS: dict[str, tuple[int, int | None]] = {
     # From one step earlier to the end: TCN.
     "marker-through": (-1, None),
 }
-ENCODINGS: tuple[str, ...] = ("one-hot", "scalar")
 
 
 @dataclass(frozen=True)
-class CopyingConfig:
+class CopyingConfig(Settings):
     """Settings of the copying memory task.
 
     Attributes:
@@ -43,20 +43,12 @@ class CopyingConfig:
         eval_batches: number of batches in an evaluation.
     """
 
-    lag: int = 400
-    symbols: int = 10
-    batch_size: int = 128
-    layout: str = "paper"
-    encoding: str = "one-hot"
-    eval_batches: int = 1
-
-    def __post_init__(self) -> None:
-        limits.whole("lag", self.lag, 1, limits.LENGTH)
-        limits.whole("symbols", self.symbols, 1, 10_000)
-        limits.whole("batch_size", self.batch_size, 1, limits.WIDTH)
-        limits.choice("layout", self.layout, LAYOUTS)
-        limits.choice("encoding", self.encoding, ENCODINGS)
-        limits.whole("eval_batches", self.eval_batches, 1, 10_000)
+    lag: Length = 400
+    symbols: Annotated[int, Range(1, 10_000)] = 10
+    batch_size: Width = 128
+    layout: Annotated[str, OneOf(LAYOUTS)] = "paper"
+    encoding: Annotated[str, OneOf(("one-hot", "scalar"))] = "one-hot"
+    eval_batches: Batches = 1
 
 
 class Copying(EndlessTask):
@@ -95,15 +87,15 @@ class Copying(EndlessTask):
         """Cross-entropy, the mean over all steps."""
         return cross_entropy(prediction.flatten(0, 1), targets.flatten())
 
+    @torch.no_grad()
     def scores(self, prediction: Tensor, targets: Tensor) -> dict[str, float]:
         """Cross-entropy over all steps and over the recall, and the accuracy of the recall."""
-        with torch.no_grad():
-            recalled, symbols = prediction[-self.config.symbols :], targets[-self.config.symbols :]
-            return {
-                "cross_entropy": float(self.loss(prediction, targets)),
-                "recall_cross_entropy": float(self.loss(recalled, symbols)),
-                "recall_accuracy": float((recalled.argmax(-1) == symbols).double().mean()),
-            }
+        recalled, symbols = prediction[-self.config.symbols :], targets[-self.config.symbols :]
+        return {
+            "cross_entropy": float(self.loss(prediction, targets)),
+            "recall_cross_entropy": float(self.loss(recalled, symbols)),
+            "recall_accuracy": float((recalled.argmax(-1) == symbols).double().mean()),
+        }
 
     def oracle(self, inputs: Tensor) -> Tensor:
         """The perfect prediction, from the inputs alone: a log-probability 0 for what is right."""

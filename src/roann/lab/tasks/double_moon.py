@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
 from torch.nn.functional import mse_loss
 
 from roann.lab import limits
+from roann.lab.limits import LENGTH, Range, Settings
 from roann.lab.streams import generator
 from roann.lab.tasks.base import Batch, EpochTask
 
@@ -18,7 +20,7 @@ WINDOW = ((-20.0, 30.0), (-15.0, 20.0))  # of the paper's decision surfaces: xâ‚
 
 
 @dataclass(frozen=True)
-class DoubleMoonConfig:
+class DoubleMoonConfig(Settings):
     """Settings of the double-moon task.
 
     Attributes:
@@ -30,20 +32,17 @@ class DoubleMoonConfig:
         data_seed: seed of the points; runs of any seed share them.
     """
 
-    points: int = 1000
-    radius: float = 10.0
+    points: Annotated[int, Range(2, LENGTH)] = 1000
+    radius: Annotated[float, Range(1e-3, 1e6)] = 10.0
     width: float = 6.0
-    distance: float = -5.0
+    distance: Annotated[float, Range(-1e6, 1e6)] = -5.0
     batch_size: int = 100
-    data_seed: int = 0
+    data_seed: Annotated[int, Range(0, 2**63 - 1)] = 0
 
     def __post_init__(self) -> None:
-        limits.whole("points", self.points, 2, limits.LENGTH)
-        limits.real("radius", self.radius, 1e-3, 1e6)
+        super().__post_init__()
         limits.real("width", self.width, 0, 2 * self.radius)
-        limits.real("distance", self.distance, -1e6, 1e6)
         limits.whole("batch_size", self.batch_size, 1, self.points)
-        limits.whole("data_seed", self.data_seed, 0, 2**63 - 1)
         if self.points % 2:
             limits.fail("points", "an even number", self.points, "the moons share them equally")
         if self.points % self.batch_size:
@@ -90,13 +89,13 @@ class DoubleMoon(EpochTask):
         """The mean squared error."""
         return mse_loss(prediction, targets)
 
+    @torch.no_grad()
     def scores(self, prediction: Tensor, targets: Tensor) -> dict[str, float]:
         """The mean squared error, and the share of points on the right side of zero."""
-        with torch.no_grad():
-            return {
-                "mse": float(self.loss(prediction, targets)),
-                "accuracy": float((prediction * targets > 0).double().mean()),
-            }
+        return {
+            "mse": float(self.loss(prediction, targets)),
+            "accuracy": float((prediction * targets > 0).double().mean()),
+        }
 
     def oracle(self, inputs: Tensor) -> Tensor:
         """The label of the moon whose middle line is nearer: perfect if the moons do not touch."""

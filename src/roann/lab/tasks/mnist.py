@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -12,29 +13,20 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from roann.lab import data, limits
+from roann.lab.limits import OneOf, Range, Settings
 from roann.lab.tasks.base import Batch, EpochTask
 
 PIXELS = 784
 HELD_OUT = 10_000  # the last training images, in the split "validation"
 
+# Test accuracy of a linear softmax on the 784 pixels: what psMNIST gives without any memory.
+# Measured, as the best along a descent by L-BFGS; a slow test measures it again.
 LINEAR_SOFTMAX = 0.9265
-"""Test accuracy of a linear softmax on the 784 pixels: what psMNIST gives without any memory.
-
-Measured, as the best along a descent by L-BFGS; a slow test measures it again.
-"""
-
-SPLITS: tuple[str, ...] = ("paper", "validation")
 
 
-def _drawn(seed: int) -> list[int]:
-    order: list[int] = np.random.RandomState(seed).permutation(PIXELS).tolist()
-    return order
-
-
-def _lmu() -> list[int]:
-    # NRU's code, whose data LMU took, first shuffles the 60,000 images with the same generator.
-    rng = np.random.RandomState(50)
-    rng.permutation(60_000)
+def _drawn(seed: int, before: int = 0) -> list[int]:
+    rng = np.random.RandomState(seed)
+    rng.permutation(before)
     order: list[int] = rng.permutation(PIXELS).tolist()
     return order
 
@@ -50,13 +42,14 @@ PERMUTATIONS: dict[str, Callable[[], list[int]]] = {
     "nengo": lambda: _drawn(0),  # the paper, from nengo-dl's LMU example
     "urnn": lambda: _drawn(92916),  # uRNN, expRNN, Dilated RNN
     "nnrnn": lambda: _drawn(1234),  # nnRNN, SRNN
-    "lmu": _lmu,  # LMU, NRU
+    # LMU, with NRU's data, whose code first shuffles the 60,000 images by the same generator.
+    "lmu": lambda: _drawn(50, before=60_000),
     "bit-reversal": _bit_reversal,  # S4
 }
 
 
 @dataclass(frozen=True)
-class SMnistConfig:
+class SMnistConfig(Settings):
     """Settings of sequential MNIST, pixels in reading order.
 
     Attributes:
@@ -67,15 +60,13 @@ class SMnistConfig:
         data_dir: directory of the four MNIST files; by default $ROANN_DATA, else the user's cache.
     """
 
-    batch_size: int = 100
-    split: str = "paper"
-    eval_batch_size: int = 1000
+    batch_size: Annotated[int, Range(1, 10_000)] = 100
+    split: Annotated[str, OneOf(("paper", "validation"))] = "paper"
+    eval_batch_size: Annotated[int, Range(1, 10_000)] = 1000
     data_dir: str | None = None
 
     def __post_init__(self) -> None:
-        limits.whole("batch_size", self.batch_size, 1, 10_000)
-        limits.choice("split", self.split, SPLITS)
-        limits.whole("eval_batch_size", self.eval_batch_size, 1, 10_000)
+        super().__post_init__()
         images = 60_000 if self.split == "paper" else 60_000 - HELD_OUT
         if images % self.batch_size:
             limits.fail("batch_size", f"a divisor of {images}", self.batch_size)
@@ -89,11 +80,7 @@ class PsMnistConfig(SMnistConfig):
         permutation: order of the pixels: nengo (the paper's), urnn, nnrnn, lmu or bit-reversal.
     """
 
-    permutation: str = "nengo"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        limits.choice("permutation", self.permutation, PERMUTATIONS)
+    permutation: Annotated[str, OneOf(PERMUTATIONS)] = "nengo"
 
 
 class SequentialMnist(EpochTask):
@@ -142,13 +129,13 @@ class SequentialMnist(EpochTask):
         """Cross-entropy."""
         return cross_entropy(prediction, targets)
 
+    @torch.no_grad()
     def scores(self, prediction: Tensor, targets: Tensor) -> dict[str, float]:
         """Cross-entropy and the share of right classes."""
-        with torch.no_grad():
-            return {
-                "cross_entropy": float(self.loss(prediction, targets)),
-                "accuracy": float((prediction.argmax(-1) == targets).double().mean()),
-            }
+        return {
+            "cross_entropy": float(self.loss(prediction, targets)),
+            "accuracy": float((prediction.argmax(-1) == targets).double().mean()),
+        }
 
     def _hold(
         self, images: Tensor, labels: Tensor, order: list[int] | None
