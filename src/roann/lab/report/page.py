@@ -25,32 +25,21 @@ from roann.lab.report.summary import Section, sections_of
 
 
 def write_report(
-    places: Iterable[Path],
-    out: Path,
-    *,
-    title: str = "Random orthogonal additive networks",
-    extra: Sequence[Exhibit] = (),
+    places: Iterable[Path], out: Path, *, title: str = "Random orthogonal additive networks"
 ) -> Path:
     """Write one self-contained HTML page about runs; the same runs give the same bytes.
 
-    Args:
-        places: run directories, or directories that hold some at any depth.
-        out: the file to write; replaced whole or not at all.
-        title: of the page.
-        extra: further figures, shown after the tasks.
-
-    Returns:
-        `out`.
+    `places` are run directories, or hold some at any depth; `out` is replaced whole or not at all.
     """
     if out.is_dir():
         raise ReportError(f"{out} is a directory; name the file to write, such as report.html.")
-    page = render(load_runs(places), title=title, extra=extra)
+    page = render(load_runs(places), title=title)
     out.parent.mkdir(parents=True, exist_ok=True)
     replace_file(out, page.encode())
     return out
 
 
-def render(runs: Sequence[Run], *, title: str, extra: Sequence[Exhibit] = ()) -> str:
+def render(runs: Sequence[Run], *, title: str) -> str:
     """The page as text."""
     sections = sections_of(runs)
     anchors = {id(run): f"run-{place}" for place, run in enumerate(runs, 1)}
@@ -78,7 +67,6 @@ def render(runs: Sequence[Run], *, title: str, extra: Sequence[Exhibit] = ()) ->
         cards=[(section, arm) for section in sections for arm in _leading(section)],
         sections=sections,
         galleries=[_gallery(exhibits_of(section), numbers) for section in sections],
-        extra=_gallery(extra, numbers),
         environments=_environments(runs),
     )
 
@@ -116,17 +104,10 @@ def _gallery(exhibits: Sequence[Exhibit], numbers: Iterator[int]) -> list[dict[s
     gallery = []
     for place, exhibit in enumerate(sorted(exhibits, key=lambda exhibit: exhibit.wide), 1):
         number = next(numbers)
-        lone = "lone" if place == narrow and narrow % 2 else ""
-        words = f"{exhibit.title}. {exhibit.caption}"
-        gallery.append(
-            {
-                "title": exhibit.title,
-                "caption": exhibit.caption,
-                "kind": "wide" if exhibit.wide else lone,
-                "number": number,
-                "svg": Markup(inline_svg(exhibit.figure, f"f{number}", words)),
-            }
-        )
+        kind = "lone" if place == narrow and narrow % 2 else ""
+        svg = inline_svg(exhibit.figure, f"f{number}", f"{exhibit.title}. {exhibit.caption}")
+        shown = {"title": exhibit.title, "caption": exhibit.caption, "number": number}
+        gallery.append(shown | {"kind": "wide" if exhibit.wide else kind, "svg": Markup(svg)})
     return gallery
 
 

@@ -12,27 +12,18 @@ from roann.lab import records
 from roann.lab.figures.curves import Better
 from roann.lab.report.runs import Run
 
-LEARNED = 0.5
-"""A run has learned once it is this much of the way from guessing to perfect."""
-LOST = 0.1
-"""A run is lost if it ends with less than this of the way."""
+LEARNED = 0.5  # a run has learned once it is this much of the way from guessing to perfect
+LOST = 0.1  # a run is lost if it ends with less than this of the way
 
 
 @dataclass(frozen=True)
 class Goal:
-    """The main score of a task.
-
-    Attributes:
-        score: name of the primary score.
-        better: which way it should go.
-        trivial: scores of a model that learned nothing, by name.
-        set: the evaluation set shown.
-    """
+    """The main score of a task."""
 
     score: str
     better: Better
-    trivial: Mapping[str, float]
-    set: str | None
+    trivial: Mapping[str, float]  # scores of a model that learned nothing, by name
+    set: str | None  # the evaluation set shown
 
     @classmethod
     def of(cls, runs: Sequence[Run]) -> Goal:
@@ -61,27 +52,16 @@ class Goal:
 
 
 class Collapse(NamedTuple):
-    """A run that had learned, and lost it again.
+    """A run that had learned, and lost it again."""
 
-    Attributes:
-        held: step of the last evaluation at which it had learned.
-        gone: step of the first evaluation at which it was lost, or of the last finite update.
-        diverged: whether it ended in numbers that are not finite.
-    """
-
-    held: int
-    gone: int
-    diverged: bool = False
+    held: int  # step of the last evaluation at which it had learned
+    gone: int  # step of the first evaluation at which it was lost, or of the last finite update
+    diverged: bool = False  # whether it ended in numbers that are not finite
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one run scored.
-
-    Attributes:
-        run: the run.
-        goal: what it is judged by.
-    """
+    """What one run scored by a goal."""
 
     run: Run
     goal: Goal
@@ -153,17 +133,11 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Arm:
-    """Runs that differ in nothing but the seed.
+    """Runs that differ in nothing but the seed."""
 
-    Attributes:
-        label: model, and what sets it apart from other arms of the same model.
-        outcomes: one per run, by seed.
-        left_out: how many runs of the same seeds did not go as far.
-    """
-
-    label: str
-    outcomes: tuple[Outcome, ...]
-    left_out: int = 0
+    label: str  # model, and what sets it apart from other arms of the same model
+    outcomes: tuple[Outcome, ...]  # one per run, by seed
+    left_out: int = 0  # how many runs of the same seeds did not go as far
 
     @property
     def model(self) -> Mapping[str, Any]:

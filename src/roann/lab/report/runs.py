@@ -20,20 +20,11 @@ class ReportError(LabError):
 
 @dataclass(frozen=True)
 class Run:
-    """What one run directory holds.
-
-    Attributes:
-        name: the directory's name.
-        config: the tables of ``config.toml``.
-        text: ``config.toml`` as it is.
-        records: the lines of ``metrics.jsonl``.
-        env: ``env.json``, empty if there is none.
-        result: ``result.json``, empty while the run is unfinished.
-    """
+    """What one run directory holds; `env` and `result` are empty where there is no file."""
 
     name: str
     config: Mapping[str, Mapping[str, Any]]
-    text: str
+    text: str  # of the config
     records: list[dict[str, Any]]
     env: Mapping[str, Any]
     result: Mapping[str, Any]
