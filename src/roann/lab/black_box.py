@@ -34,13 +34,7 @@ class BlackBox:
     """Keep the last `size` steps; after a loss spike, write what a probe measures at each of them.
 
     Half of them are from before the spike; all are, where training ends in numbers that are not
-    finite. A resumed run begins with an empty box.
-
-    Args:
-        model: whose weights to keep.
-        size: how many steps; 0 keeps and writes nothing.
-        probe: measures the model as it is.
-        write: takes a step and what was measured there.
+    finite. A resumed run begins with an empty box. A box of `size` 0 keeps and writes nothing.
     """
 
     def __init__(

@@ -56,13 +56,7 @@ class BusyError(LabError):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A verified checkpoint.
-
-    Attributes:
-        path: its folder.
-        tensors: what `pack` gave, by name.
-        state: the JSON object saved with them.
-    """
+    """A verified checkpoint: its folder, what `pack` gave, and the JSON object saved with it."""
 
     path: Path
     tensors: dict[str, Tensor]

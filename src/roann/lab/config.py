@@ -109,15 +109,7 @@ class Train:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A checked config: a task, a model, and how to train.
-
-    Attributes:
-        task_name: a name in `roann.lab.tasks.TASKS`.
-        task: its settings.
-        model_name: a name in `roann.lab.models.MODELS`.
-        model: its settings.
-        train: how to train.
-    """
+    """A checked config: a task and a model by name with their settings, and how to train."""
 
     task_name: str
     task: Any

@@ -11,16 +11,12 @@ from torch import optim
 
 @dataclass(frozen=True)
 class OptimizerRow:
-    """One optimiser.
+    """One optimiser."""
 
-    Attributes:
-        make: its class in torch.
-        moments: the tensors it keeps of each parameter; a checkpoint must have these and no others.
-        options: from `roann.lab.config.Train` to its options without ``lr`` and ``weight_decay``.
-    """
-
-    make: Callable[..., optim.Optimizer]
+    make: Callable[..., optim.Optimizer]  # its class in torch
+    # The tensors it keeps of each parameter; a checkpoint must have these and no others.
     moments: frozenset[str]
+    # From `roann.lab.config.Train` to its options without lr and weight_decay.
     options: Callable[[Any], dict[str, Any]] = lambda plan: {}
 
 

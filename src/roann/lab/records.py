@@ -27,10 +27,6 @@ class Records:
     or partial write the same bytes are written again to the same place, so nothing is doubled or
     lost. A resumed run passes the offset in its checkpoint; what came after it is cut off, and
     measured again.
-
-    Args:
-        path: the file; created if absent.
-        offset: how many bytes of it to keep.
     """
 
     def __init__(self, path: Path, offset: int = 0) -> None:
@@ -42,12 +38,7 @@ class Records:
         os.ftruncate(self._file, offset)
 
     def write(
-        self,
-        kind: Kind,
-        step: int,
-        epoch: float | None,
-        seconds: float,
-        values: Mapping[str, Any],
+        self, kind: Kind, step: int, epoch: float | None, seconds: float, values: Mapping[str, Any]
     ) -> None:
         """Append one record; numbers JSON cannot say (nan, inf) become null."""
         record = {"kind": kind, "step": step, "epoch": epoch, "seconds": round(seconds, 3)}
@@ -58,11 +49,8 @@ class Records:
             try:
                 self.flush()
             except OSError as error:
-                _log.warning(
-                    "%s: %s; training goes on, and writing is tried again.",
-                    self.path.name,
-                    error.strerror,
-                )
+                again = "training goes on, and writing is tried again"
+                _log.warning("%s: %s; %s.", self.path.name, error.strerror, again)
 
     def flush(self) -> None:
         """Hand every pending line to the system; after an OSError they are still pending."""
@@ -104,11 +92,8 @@ def read(path: Path, strict: bool = True) -> list[dict[str, Any]]:
 def set_damaged_aside(path: Path, size: int) -> int:
     """Move every line that is not a record to `DAMAGED` in the same folder; returns how many.
 
-    In the file their place is blanked: the offsets that checkpoints hold stay right.
-
-    Args:
-        path: the file.
-        size: how much of it to look at; the rest will be cut off.
+    In the file their place is blanked: the offsets that checkpoints hold stay right. What is beyond
+    `size` will be cut off, and is not looked at.
     """
     lines = read_plain(path)[:size].split(b"\n") if size else []
     damaged, at = {}, 0

@@ -105,12 +105,8 @@ def execute(
 ) -> dict[str, Any]:
     """Start or resume the run of a directory and bring it to its end; returns its result.
 
-    Args:
-        folder: a run directory, see `prepare`.
-        stop: who may interrupt it.
-        watch: how to show progress.
-        step: resume from the checkpoint of this step, not from the newest; later ones are set
-            aside.
+    With `step`, resume from the checkpoint of that step, not from the newest; later ones are set
+    aside.
     """
     if not (folder / CONFIG).is_file():
         raise ConfigError(f"{folder} is not a run directory: it has no {CONFIG}.")

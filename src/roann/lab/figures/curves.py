@@ -30,19 +30,12 @@ FAR = 100.0  # times the trivial score: what is worse leaves a logarithmic axis 
 
 
 class Curve(NamedTuple):
-    """One run's score over training.
-
-    Attributes:
-        seed: of the run.
-        x: training steps, epochs or seconds, increasing.
-        y: the score there.
-        diverged: the run ended in a non-finite number after its last point.
-    """
+    """One run's score over training."""
 
     seed: int
-    x: list[float]
-    y: list[float]
-    diverged: bool = False
+    x: list[float]  # training steps, epochs or seconds, increasing
+    y: list[float]  # the score there
+    diverged: bool = False  # the run ended in a non-finite number after its last point
 
 
 def curve_of(
@@ -57,14 +50,7 @@ def curve_of(
 ) -> Curve:
     """The curve of one score in the records of a run; records without a finite value are left out.
 
-    Args:
-        records: the lines of ``metrics.jsonl``.
-        score: name of the value.
-        kind: kind of record, such as "train" or "eval".
-        set: which evaluation set; None takes any.
-        x: "step", "epoch" or "seconds".
-        seed: of the run.
-        diverged: whether the run diverged.
+    `x` is "step", "epoch" or "seconds"; without `set` any evaluation set is taken.
     """
     points: dict[float, float] = {}
     for record in records:
@@ -139,11 +125,9 @@ def draw_curves(
     Args:
         axes: where to draw.
         arms: label → the curves of its seeds.
-        ylabel: name of the score.
-        xlabel: name of the x axis.
+        ylabel, xlabel: names of the axes.
         better: which way the score should go; decides the median and the star.
-        trivial: the score of a model that learned nothing, drawn as a dashed line.
-        trivial_name: name of that line.
+        trivial, trivial_name: the score of a model that learned nothing, a dashed line.
         log: a logarithmic score axis; scores at or below zero are left out there.
         percent: scores are fractions shown in percent.
         best: put a star at the best point of each arm.
@@ -228,15 +212,8 @@ def draw_against_rho(
 ) -> None:
     """Draw final scores against ρ: every run a small mark, the median of finished runs a line.
 
-    Args:
-        axes: where to draw.
-        label: name of the model.
-        points: ρ and the final score of each run; None if it diverged.
-        ylabel: name of the score.
-        trivial: the score of a model that learned nothing.
-        log: a logarithmic score axis.
-        percent: scores are fractions shown in percent.
-        marked: the paper's ρ, drawn as a vertical line.
+    `points` are ρ and the final score of each run, None if it diverged; `marked` is the paper's ρ;
+    the others are as in `draw_curves`.
     """
     name, look = label_text(label), looks([label])[label]
     scores: dict[float, list[float]] = {}

@@ -39,23 +39,14 @@ _NAME = 20  # letters of a name on a line, where names stand upright
 
 
 class Cloud(NamedTuple):
-    """The singular values of one input–output Jacobian, and the interval a theorem puts them in.
+    """The singular values of one input–output Jacobian, and the interval a theorem puts them in."""
 
-    Attributes:
-        x: where: a training step.
-        log_sigma: natural logarithms of the singular values, −∞ for those that are exactly 0.
-        lower: ln of the interval's lower end; None where nothing is claimed.
-        upper: ln of the interval's upper end; None where nothing is claimed.
-        vacuous: the interval holds but is too wide to be useful.
-        extremes_only: `log_sigma` holds the largest and the smallest, the only ones measured.
-    """
-
-    x: float
-    log_sigma: Sequence[float]
-    lower: float | None = None
+    x: float  # the training step
+    log_sigma: Sequence[float]  # natural logarithms, −∞ for those that are exactly 0
+    lower: float | None = None  # natural logarithms of its ends; None where nothing is claimed
     upper: float | None = None
-    vacuous: bool = False
-    extremes_only: bool = False
+    vacuous: bool = False  # the interval holds but is too wide to be useful
+    extremes_only: bool = False  # of `log_sigma`: the largest and the smallest
 
 
 def cloud_of(record: Mapping[str, Any], x: float) -> Cloud | None:
@@ -105,13 +96,8 @@ def draw_singular_values(
     The interval is filled, or only outlined where it is vacuous. The axis is linear around
     ln σ = 0, where gradients neither vanish nor explode; if any value is far away it is
     logarithmic beyond ±1. Where only the extremes were measured they are markers. Every place on
-    the x axis has the same room, because a training is probed often at first and rarely later.
-
-    Args:
-        axes: where to draw.
-        arms: label → its clouds.
-        xlabel: name of the x axis.
-        one: the clouds of an arm are of one network, so their intervals are joined.
+    the x axis has the same room, because a training is probed often at first and rarely later. If
+    the clouds of an arm are of `one` network, their intervals are joined.
     """
     axes.axhline(0.0, color=INK, linewidth=0.9, zorder=1)
     styles = looks(arms)
@@ -266,11 +252,6 @@ def draw_gradients(axes: Axes, flows: Mapping[str, Curve], *, xlabel: str = "tim
 
     A network that remembers has a flat line. Norms of exactly zero cannot be drawn on a log scale:
     they are counted in the legend.
-
-    Args:
-        axes: where to draw.
-        flows: label → its norms.
-        xlabel: name of the steps; of a feed-forward network they are layers.
     """
     norms: list[float] = []
     for label, look in looks(flows).items():
@@ -300,13 +281,8 @@ gradient_along_time = alone(draw_gradients)
 def probed(label: str, record: Mapping[str, Any], *, deep: bool = False) -> Figure:
     """What one probe measured: singular values on the left, gradient norms on the right.
 
-    Args:
-        label: name of the model.
-        record: what `roann.lab.probe` returns, and the ``step`` it was taken at.
-        deep: the states are those of layers, not of time steps.
-
-    Returns:
-        the figure, of one panel if only one was measured.
+    `record` is what `roann.lab.probe` returns, and the ``step`` it was taken at. The states are
+    those of time steps, or, if `deep`, of layers. If only one was measured there is one panel.
     """
     cloud, flow = cloud_of(record, record["step"]), flow_of(record)
     if cloud is None and flow is None:

@@ -17,17 +17,11 @@ _MOONS = LinearSegmentedColormap.from_list(
 
 
 class Surface(NamedTuple):
-    """A network's answers over a window of the plane.
+    """A network's answers over a window of the plane."""
 
-    Attributes:
-        extent: x₁ from, x₁ to, x₂ from, x₂ to.
-        values: rows of answers; the first row is the lowest x₂, the first column the lowest x₁.
-        points: [x₁, x₂, label] of the training points, labels −1 and 1.
-    """
-
-    extent: tuple[float, float, float, float]
-    values: Sequence[Sequence[float]]
-    points: Sequence[Sequence[float]] = ()
+    extent: tuple[float, float, float, float]  # x₁ from, x₁ to, x₂ from, x₂ to
+    values: Sequence[Sequence[float]]  # the first row is the lowest x₂, the first column x₁
+    points: Sequence[Sequence[float]] = ()  # [x₁, x₂, label −1 or 1] of the training points
 
 
 @drawn

@@ -28,12 +28,8 @@ def inline_svg(figure: Figure, prefix: str, description: str) -> str:
 
     House colours become CSS variables with the printed colour as fallback (``var(--ink, #1d2126)``)
     so that a page can have a dark side; identifiers get a prefix so that figures can share a page;
-    namespaces, prolog and metadata go, since HTML needs none of them.
-
-    Args:
-        figure: what to draw.
-        prefix: a name for this figure, unique in its page.
-        description: text for readers who cannot see the figure.
+    namespaces, prolog and metadata go, since HTML needs none of them. `description` is for readers
+    who cannot see the figure.
     """
     root = ET.fromstring(svg_bytes(figure))
     for element in root.iter():
