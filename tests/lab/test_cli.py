@@ -295,8 +295,9 @@ class OutsideError(LabError):
     [
         (ConfigError("why"), 2), (BusyError("why"), 2), (ReportError("why"), 2),
         (RunFileError("why"), 4), (CheckpointError("why"), 4), (DataError("why"), 4),
-        (UnfinishedRun("why"), 75), (InterruptedRun(signal.SIGTERM), 75),
-        (InterruptedRun(signal.SIGINT), 130), (OutsideError("why"), 9),
+        (UnfinishedRun(Path("run"), "why", OSError(28, "full")), 75),
+        (InterruptedRun(signal.SIGTERM), 75), (InterruptedRun(signal.SIGINT), 130),
+        (OutsideError("why"), 9),
     ],
     ids=repr,
 )  # fmt: skip

@@ -118,8 +118,11 @@ def _sweep(verb: verbs.Sweep) -> int:
 def _probe(verb: verbs.Probe) -> int:
     from roann.lab.probe import probe
 
-    if verb.figure is not None:
-        _check_figure(verb.figure)  # before the work
+    if verb.figure is not None:  # checked before the work
+        from roann.lab.figures.style import SUFFIXES, SUFFIXES_TEXT
+
+        if verb.figure.suffix not in SUFFIXES:
+            raise ConfigError(f"--figure must end in {SUFFIXES_TEXT}, got {verb.figure.name!r}.")
     experiment = parse(read_tables(verb.directory / run.CONFIG))
     run.set_up(experiment.train.threads, experiment.train.seed)
     task, model = run.build(experiment)
@@ -139,13 +142,6 @@ def _probe(verb: verbs.Probe) -> int:
         measured["figure"] = str(verb.figure)
     _say(verb, measured, "\n".join(lines))
     return OK
-
-
-def _check_figure(file: Path) -> None:
-    from roann.lab.figures.style import SUFFIXES, SUFFIXES_TEXT
-
-    if file.suffix not in SUFFIXES:
-        raise ConfigError(f"--figure must end in {SUFFIXES_TEXT}, got {file.name!r}.")
 
 
 def _draw_probe(experiment: Experiment, found: dict[str, Any], file: Path) -> None:

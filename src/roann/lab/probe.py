@@ -23,7 +23,7 @@ from roann.diagnostics.extremes import (
     smallest_log_singular_value,
 )
 from roann.diagnostics.gradients import gradient_along_time
-from roann.diagnostics.jacobian import Trajectory, trajectory
+from roann.diagnostics.jacobian import trajectory
 from roann.diagnostics.spectrum import eigenvalues, log_singular_values
 from roann.diagnostics.systems import roa
 from roann.lab.models.base import Model, SequenceModel
@@ -125,15 +125,12 @@ def _spectrum(chain: Chain, inputs: Tensor) -> dict[str, Any]:
         return {"maps": len(path), "sigma_max": largest, "sigma_min": smallest}
     every = math.ceil(max(len(path) / FACTORISATIONS, len(path) * n**3 / WORK))
     sigma = log_singular_values(path.jacobians(), every)
-    return {"maps": len(path), "sigma": _rounded(sigma)} | _eigenvalues(path)
-
-
-def _eigenvalues(path: Trajectory) -> dict[str, Any]:
+    found: dict[str, Any] = {"maps": len(path), "sigma": _rounded(sigma)}
     last = path.jacobian(len(path) - 1).to_dense()
-    if last.shape[0] != last.shape[1]:
-        return {}
-    values = eigenvalues(last)
-    return {"eigenvalues": [_rounded(torch.view_as_real(v)) for v in values]}
+    if last.shape[0] == last.shape[1]:
+        values = torch.view_as_real(eigenvalues(last))
+        found["eigenvalues"] = [_rounded(value) for value in values]
+    return found
 
 
 def _gradients(

@@ -24,23 +24,13 @@ _BAR = 12  # columns of a bar
 
 
 def printable(text: str) -> str:
-    """The text without control and format characters (line feeds stay), safe for a terminal.
-
-    Example:
-        >>> printable("run\\x1b[31m \\u202egnp.exe")
-        'run[31m gnp.exe'
-    """
+    """The text without control and format characters (line feeds stay), safe for a terminal."""
     # C: control, format, surrogate, private; a bidirectional override makes a name read as another.
     return "".join(c for c in text if c == "\n" or unicodedata.category(c)[0] != "C")
 
 
 def counted(number: int, noun: str) -> str:
-    """A number and its noun.
-
-    Example:
-        >>> counted(1, "run"), counted(2000, "step")
-        ('1 run', '2,000 steps')
-    """
+    """A number and its noun."""
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 

@@ -27,8 +27,8 @@ from roann.lab.models import Model, build_model
 from roann.lab.models.base import count_parameters
 from roann.lab.probe import probe
 from roann.lab.progress import Progress, counted, logging_to_file
-from roann.lab.run_context import BEST, BEST_COPY, CHECKPOINTS, RunContext, unfinished
-from roann.lab.stop import InterruptedRun, Stop
+from roann.lab.run_context import BEST, BEST_COPY, CHECKPOINTS, RunContext
+from roann.lab.stop import InterruptedRun, Stop, UnfinishedRun
 from roann.lab.tasks import TASKS, Task
 from roann.lab.train import DivergedError, State, epoch, make_optimizer, train, unit_steps
 
@@ -165,7 +165,7 @@ def _conduct(
         try:
             result = _end(folder, lines, task, ending)
         except OSError as error:
-            raise unfinished(folder, RESULT, error) from error
+            raise UnfinishedRun(folder, RESULT, error) from error
     finally:
         progress.close()
         lines.close()

@@ -65,7 +65,7 @@ class RunContext:
         try:
             self._commit(state)
         except OSError as error:
-            raise unfinished(self.folder, "the last checkpoint", error) from error
+            raise UnfinishedRun(self.folder, "the last checkpoint", error) from error
 
     def keep(self, state: State) -> None:
         """After an evaluation better than all before: commit a checkpoint apart from the others."""
@@ -97,11 +97,3 @@ class RunContext:
             "step %d: no checkpoint could be written (%s); training goes on, and the next one is "
             "tried as usual.", state.step, error.strerror,
         )  # fmt: skip
-
-
-def unfinished(folder: Path, what: str, error: OSError) -> UnfinishedRun:
-    """The run that has not ended because its end could not be written."""
-    return UnfinishedRun(
-        f"{folder}: the run has not ended: {what} could not be written ({error.strerror}); make "
-        f"room, then go on with: roann resume {folder}"
-    )

@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 
 from roann.lab.exits import CTRL_C, INTERRUPTED, LabError
@@ -16,13 +17,15 @@ class UnfinishedRun(LabError):  # noqa: N818 - not an error: the run can be resu
 
     code = INTERRUPTED
 
+    def __init__(self, folder: Path, what: str, error: OSError) -> None:
+        super().__init__(
+            f"{folder}: the run has not ended: {what} could not be written ({error.strerror}); "
+            f"make room, then go on with: roann resume {folder}"
+        )
+
 
 class InterruptedRun(LabError):  # noqa: N818 - not an error: the run can be resumed
-    """The run was asked to stop, and did.
-
-    Args:
-        number: of the signal.
-    """
+    """The run was asked to stop by the signal of this number, and did."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
@@ -33,8 +36,7 @@ class InterruptedRun(LabError):  # noqa: N818 - not an error: the run can be res
 class Stop:
     """Notes SIGINT and SIGTERM; the handlers set a flag only, the loop looks at it.
 
-    Args:
-        orphaned: returns whether the process that started the run has died; polled now and then.
+    `orphaned` returns whether the process that started the run has died; polled now and then.
     """
 
     def __init__(self, orphaned: Callable[[], bool] | None = None) -> None:

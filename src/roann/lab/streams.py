@@ -11,16 +11,8 @@ def generator(seed: int, *key: str | int) -> torch.Generator:
     """A CPU generator that depends on (seed, *key) alone.
 
     The 64-bit seed is a hash, so neighbouring seeds or steps share nothing, and no stream ever
-    advances another: the data of step k can be had without the data of steps 0 … k−1.
-
-    Args:
-        seed: the seed of the run.
-        key: which stream, for instance ``"copying", "train", step``.
-
-    Example:
-        >>> a, b = generator(0, "data", 7), generator(0, "data", 7)
-        >>> torch.equal(torch.rand(3, generator=a), torch.rand(3, generator=b))
-        True
+    advances another: the data of step k can be had without the data of steps 0 … k−1. The key
+    names the stream, for instance ``"copying", "train", step``.
     """
     digest = hashlib.sha256(repr((seed, *key)).encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little", signed=True))

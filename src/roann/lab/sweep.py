@@ -1,14 +1,15 @@
 """A grid of runs, each in a directory named by its config, in a few local processes.
 
 The directories are the only state of a sweep: after any interruption the same command looks at them
-and does what is left. One process per run, so
-that a crash costs one run; the lock of a directory keeps two sweeps from running the same one.
+and does what is left. One process per run, so that a crash costs one run; the lock of a directory
+keeps two sweeps from running the same one.
 """
 
 from __future__ import annotations
 
 import itertools
 import logging
+import math
 import multiprocessing
 import os
 import signal
@@ -51,9 +52,8 @@ def axes(table: Mapping[str, Any], grid: Iterable[str], seeds: Sequence[int]) ->
     found: Axes = {}
     for key, values in table.items():
         # TOML reads train.lr = [...] as a table in a table, and "train.lr" = [...] as a key.
-        inner = values.items() if isinstance(values, dict) else [(None, values)]
-        for field, items in inner:
-            found[key if field is None else f"{key}.{field}"] = items
+        inner = values if isinstance(values, dict) else {"": values}
+        found |= {f"{key}.{field}".rstrip("."): items for field, items in inner.items()}
     for word in grid:
         name, equals, text = word.partition("=")
         if not equals:
@@ -80,9 +80,7 @@ def _values(text: str) -> list[Any]:
 
 def expand(experiment: Experiment, over: Axes, root: Path, name: str) -> dict[Path, Experiment]:
     """Every combination of values, checked, by the directory of its run; nothing is written."""
-    cells = 1
-    for values in over.values():
-        cells *= len(values)
+    cells = math.prod(map(len, over.values()))
     if cells > MAX_CELLS:
         raise ConfigError(f"the grid has {cells} runs; at most {MAX_CELLS} are allowed.")
     runs = {}
@@ -124,7 +122,7 @@ def run_all(
         if stop.number:
             waiting.clear()
             for process in running:
-                os.kill(_pid(process), signal.SIGTERM)
+                process.terminate()
         while waiting and len(running) < jobs:
             folder = waiting.pop(0)
             process = context.Process(target=_work, args=(folder,))
@@ -159,11 +157,6 @@ def _start_server() -> None:
         forkserver.ensure_running()
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def _pid(process: ForkServerProcess) -> int:
-    assert process.pid is not None  # it was started
-    return process.pid
 
 
 def _status(folder: Path, code: int | None, known: str | None = None) -> str:

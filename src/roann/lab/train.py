@@ -82,18 +82,16 @@ def train(
     """Train from `state` to the end of the plan; `state` is right whenever an exception leaves."""
     unit = unit_steps(plan, task)
     last = plan.length * unit
-    now = _clock(plan)
+    wall = plan.clock == "wall"
+    now = time.perf_counter if wall else lambda: time.process_time() / plan.threads
     start = now() - state.seconds
-    box = BlackBox(
-        model,
-        plan.black_box or 0,
-        probe,
-        lambda step, seen: context.records.write(
-            "leap", step, epoch(task, step), state.seconds, seen
-        ),
-    )
+
+    def write_leap(step: int, seen: dict[str, Any]) -> None:
+        context.records.write("leap", step, epoch(task, step), state.seconds, seen)
+
+    box = BlackBox(model, plan.black_box or 0, probe, write_leap)
     while True:
-        over = state.step >= last or _exceeds(state.seconds, plan.max_seconds)
+        over = state.step >= last or state.seconds >= (plan.max_seconds or math.inf)
         if state.measured < state.step:
             _measure(task, model, plan, state, context, probe, unit, over)
         state.seconds = now() - start
@@ -244,13 +242,3 @@ def _finite(loss: Tensor, model: nn.Module, update: int) -> tuple[float, float]:
         wide = [g.to(torch.complex128 if g.is_complex() else torch.float64) for g in gradients]
         norm_value = float(torch.nn.utils.get_total_norm(wide))
     return loss_value, norm_value
-
-
-def _clock(plan: Train) -> Callable[[], float]:
-    if plan.clock == "wall":
-        return time.perf_counter
-    return lambda: time.process_time() / plan.threads
-
-
-def _exceeds(seconds: float, most: float | None) -> bool:
-    return most is not None and seconds >= most

@@ -177,7 +177,8 @@ def _with_fields(verb: type[Verb], base: Experiment) -> type[Verb]:
     for name, settings in (("task", base.task), ("model", base.model), ("train", base.train)):
         # Checked by `parse`, in its words, not by the constructor in tyro's.
         kind = type(settings)
-        free = type(kind.__name__, (kind,), {"__post_init__": _nothing, "__doc__": kind.__doc__})
+        unchecked = {"__post_init__": lambda settings: None, "__doc__": kind.__doc__}
+        free = type(kind.__name__, (kind,), unchecked)
         values = {f.name: getattr(settings, f.name) for f in dataclasses.fields(settings)}
         fields.append((name, free, field(default=free(**values))))
     return dataclasses.make_dataclass(
@@ -188,7 +189,3 @@ def _with_fields(verb: type[Verb], base: Experiment) -> type[Verb]:
         frozen=True,
         kw_only=True,
     )
-
-
-def _nothing(settings: object) -> None:
-    """Check nothing."""

@@ -54,12 +54,7 @@ _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def label_text(text: str) -> str:
-    """Printable text on one line, short enough for a legend, that matplotlib will not hide.
-
-    Example:
-        >>> label_text("a\\nb\\x1b"), label_text("_x").strip()
-        ('a b', '_x')
-    """
+    """Printable text on one line, short enough for a legend, that matplotlib will not hide."""
     line = " ".join(printable(text).split()) or "(no name)"
     if len(line) > _LABEL_LENGTH:
         line = line[: _LABEL_LENGTH - 1] + "…"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from importlib import resources
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -44,6 +43,7 @@ def render(runs: Sequence[Run], *, title: str) -> str:
     sections = sections_of(runs)
     anchors = {id(run): f"run-{place}" for place, run in enumerate(runs, 1)}
     environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("roann.lab", "report"),
         autoescape=True,
         finalize=_inert,
         undefined=jinja2.StrictUndefined,
@@ -59,20 +59,15 @@ def render(runs: Sequence[Run], *, title: str) -> str:
         "score_name": score_name,
     }
     numbers = count(1)
-    return environment.from_string(_asset("report.html.j2")).render(
+    return environment.get_template("report.html.j2").render(
         title=title,
         version=__version__,
-        style=Markup(_asset("report.css")),
         runs=runs,
         cards=[(section, arm) for section in sections for arm in _leading(section)],
         sections=sections,
         galleries=[_gallery(exhibits_of(section), numbers) for section in sections],
         environments=_environments(runs),
     )
-
-
-def _asset(name: str) -> str:
-    return resources.files("roann.lab.report").joinpath(name).read_text(encoding="utf-8")
 
 
 def _inert(value: object) -> object:

@@ -8,7 +8,6 @@ from typing import Annotated
 
 import torch
 from torch import Tensor
-from torch.nn.functional import mse_loss
 
 from roann.lab.limits import LENGTH, Batches, OneOf, Range, Settings, Width
 from roann.lab.tasks.base import Batch, EndlessTask
@@ -66,12 +65,6 @@ class Adding(EndlessTask):
 
     Inputs are (T, B, 2), targets (B, 1), read at the last step. α = ρ / T. To predict the mean, 1,
     leaves the variance of a sum of two uniform numbers: 1/6.
-
-    Example:
-        >>> task = Adding(AddingConfig(length=8, batch_size=3))
-        >>> batch = task.batch(seed=0, step=0)
-        >>> task.scores(task.oracle(batch.inputs), batch.targets)
-        {'mse': 0.0}
     """
 
     name = "adding"
@@ -85,18 +78,10 @@ class Adding(EndlessTask):
         super().__init__(config, device)
         self.horizon = config.length
 
-    def loss(self, prediction: Tensor, targets: Tensor) -> Tensor:
-        """The mean squared error."""
-        return mse_loss(prediction, targets)
-
     @torch.no_grad()
     def scores(self, prediction: Tensor, targets: Tensor) -> dict[str, float]:
         """The mean squared error."""
         return {"mse": float(self.loss(prediction, targets))}
-
-    def oracle(self, inputs: Tensor) -> Tensor:
-        """The perfect prediction, from the inputs alone."""
-        return (inputs[..., 0] * inputs[..., 1]).sum(0).unsqueeze(-1)
 
     def draw(self, rng: torch.Generator) -> Batch:
         """Fresh sequences."""

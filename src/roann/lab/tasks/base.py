@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy, mse_loss
 
 from roann.lab import limits
 from roann.lab.streams import generator
@@ -96,9 +97,14 @@ class Task(ABC):
     def evaluate_sets(self, seed: int, step: int) -> dict[str, Iterable[Batch]]:
         """The batches to score after `step` updates, by name of the set."""
 
-    @abstractmethod
     def loss(self, prediction: Tensor, targets: Tensor) -> Tensor:
-        """The training loss, a scalar with a graph. Predictions are (T, B, O) or (B, O)."""
+        """The training loss, a scalar with a graph. Predictions are (T, B, O) or (B, O).
+
+        The mean squared error of numbers, or the cross-entropy of classes, over all steps.
+        """
+        if targets.is_floating_point():
+            return mse_loss(prediction, targets)
+        return cross_entropy(prediction.flatten(0, -2), targets.flatten())
 
     @abstractmethod
     def scores(self, prediction: Tensor, targets: Tensor) -> dict[str, float]:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy, one_hot
+from torch.nn.functional import one_hot
 
 from roann.lab.limits import Batches, Length, OneOf, Range, Settings, Width
 from roann.lab.tasks.base import Batch, EndlessTask
@@ -57,12 +57,6 @@ class Copying(EndlessTask):
     Inputs are (L + 2S, B, 10) one-hot or (L + 2S, B, 1), targets (L + 2S, B) classes 0 … 8 with 0
     the blank. α = ρ / (L + S). Over all steps a model that recalls nothing is right most of the
     time, so the score to look at is the accuracy on the S recall steps.
-
-    Example:
-        >>> task = Copying(CopyingConfig(lag=12, symbols=4, batch_size=1))
-        >>> batch = task.batch(seed=0, step=0)
-        >>> task.scores(task.oracle(batch.inputs), batch.targets)["recall_accuracy"]
-        1.0
     """
 
     name = "copying"
@@ -83,10 +77,6 @@ class Copying(EndlessTask):
             "recall_accuracy": 1 / SYMBOLS,
         }
 
-    def loss(self, prediction: Tensor, targets: Tensor) -> Tensor:
-        """Cross-entropy, the mean over all steps."""
-        return cross_entropy(prediction.flatten(0, 1), targets.flatten())
-
     @torch.no_grad()
     def scores(self, prediction: Tensor, targets: Tensor) -> dict[str, float]:
         """Cross-entropy over all steps and over the recall, and the accuracy of the recall."""
@@ -96,14 +86,6 @@ class Copying(EndlessTask):
             "recall_cross_entropy": float(self.loss(recalled, symbols)),
             "recall_accuracy": float((recalled.argmax(-1) == symbols).double().mean()),
         }
-
-    def oracle(self, inputs: Tensor) -> Tensor:
-        """The perfect prediction, from the inputs alone: a log-probability 0 for what is right."""
-        S = self.config.symbols
-        codes = inputs.argmax(-1) if self.config.encoding == "one-hot" else inputs[..., 0].long()
-        answer = torch.full_like(codes, BLANK)
-        answer[-S:] = codes[:S]
-        return torch.where(one_hot(answer, self.output_size) > 0, 0.0, -torch.inf)
 
     def draw(self, rng: torch.Generator) -> Batch:
         """Fresh sequences."""

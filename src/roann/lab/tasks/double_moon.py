@@ -9,7 +9,6 @@ from typing import Annotated
 
 import torch
 from torch import Tensor
-from torch.nn.functional import mse_loss
 
 from roann.lab import limits
 from roann.lab.limits import LENGTH, Range, Settings
@@ -55,12 +54,6 @@ class DoubleMoon(EpochTask):
     The upper moon is a half ring about the origin; the lower one is the upper one turned over,
     moved right by the radius and down by `distance`. Inputs are (B, 2), targets (B, 1). The data
     set is fixed; the set "eval" is all of it: the paper's curves are of the training points.
-
-    Example:
-        >>> task = DoubleMoon(DoubleMoonConfig())
-        >>> batch = task.batch(seed=0, step=0)
-        >>> task.scores(task.oracle(batch.inputs), batch.targets)
-        {'mse': 0.0, 'accuracy': 1.0}
     """
 
     name = stream = "double-moon"
@@ -85,10 +78,6 @@ class DoubleMoon(EpochTask):
         """All the training points, whatever the step."""
         return {"eval": [self.points]}
 
-    def loss(self, prediction: Tensor, targets: Tensor) -> Tensor:
-        """The mean squared error."""
-        return mse_loss(prediction, targets)
-
     @torch.no_grad()
     def scores(self, prediction: Tensor, targets: Tensor) -> dict[str, float]:
         """The mean squared error, and the share of points on the right side of zero."""
@@ -96,13 +85,6 @@ class DoubleMoon(EpochTask):
             "mse": float(self.loss(prediction, targets)),
             "accuracy": float((prediction * targets > 0).double().mean()),
         }
-
-    def oracle(self, inputs: Tensor) -> Tensor:
-        """The label of the moon whose middle line is nearer: perfect if the moons do not touch."""
-        r, d = self.config.radius, self.config.distance
-        upper = _off_middle(inputs, r)
-        lower = _off_middle(inputs.new_tensor([r, -d]) - inputs, r)
-        return torch.where(upper < lower, -1.0, 1.0).unsqueeze(-1)
 
     def _draw(self) -> Batch:
         c = self.config
@@ -116,8 +98,3 @@ class DoubleMoon(EpochTask):
         labels = torch.ones(c.points, 1)
         labels[:half] = -1
         return Batch(x.to(self.device), labels.to(self.device))
-
-
-def _off_middle(x: Tensor, radius: float) -> Tensor:
-    """How far points (B, 2) of the upper half plane are from the circle; infinite below."""
-    return torch.where(x[:, 1] >= 0, (x.norm(dim=-1) - radius).abs(), torch.inf)

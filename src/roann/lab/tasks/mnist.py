@@ -10,7 +10,6 @@ from typing import Annotated
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from roann.lab import data, limits
 from roann.lab.limits import OneOf, Range, Settings
@@ -124,10 +123,6 @@ class SequentialMnist(EpochTask):
     def evaluate_sets(self, seed: int, step: int) -> dict[str, Iterable[Batch]]:
         """All images of the set "test", and of "validation" where there is one."""
         return {name: self._pieces(*images) for name, images in self._sets.items()}
-
-    def loss(self, prediction: Tensor, targets: Tensor) -> Tensor:
-        """Cross-entropy."""
-        return cross_entropy(prediction, targets)
 
     @torch.no_grad()
     def scores(self, prediction: Tensor, targets: Tensor) -> dict[str, float]:
