@@ -10,8 +10,7 @@ import math
 import statistics
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -20,8 +19,7 @@ LEAP = 100.0  # times the loss of the updates before
 CALM = 10.0  # times it: below this the spike is over, and the next one counts again
 
 
-@dataclass(frozen=True)
-class Frame:
+class Frame(NamedTuple):
     """A step: the loss and the gradient's norm of its weights, and the weights."""
 
     step: int

@@ -3,7 +3,7 @@
 from roann.lab.report.page import duration, render, write_report
 from roann.lab.report.results import LOST, Arm, Collapse, Goal, Outcome
 from roann.lab.report.runs import ReportError, Run, load_run, load_runs
-from roann.lab.report.summary import Section, sections_of
+from roann.lab.report.summary import sections_of
 
 __all__ = [
     "LOST",
@@ -13,7 +13,6 @@ __all__ = [
     "Outcome",
     "ReportError",
     "Run",
-    "Section",
     "duration",
     "load_run",
     "load_runs",
