@@ -9,7 +9,6 @@ A class of settings derives from `Settings` and annotates each field with its li
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cache, partial
@@ -94,12 +93,7 @@ def whole(field: str, value: object, low: float, high: float) -> int:
 
 def real(field: str, value: object, low: float, high: float) -> float:
     """`value` if it is a finite number in [low, high]."""
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, int | float)
-        or not math.isfinite(value)
-        or not low <= value <= high
-    ):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
         fail(field, f"a number from {low:g} to {high:g}", repr(value))
     return value
 

@@ -93,10 +93,6 @@ def _best(folder: Path) -> str:
     return f"  best {name} {result['primary']} {_number(best.get(result['primary']))}"
 
 
-def _resume(verb: verbs.Resume) -> int:
-    return _execute(verb, verb.directory, verb.checkpoint)
-
-
 def _sweep(verb: verbs.Sweep) -> int:
     experiment = _experiment(verb)
     axes = sweep.axes(read_tables(verb.file).get("sweep", {}), verb.grid, verb.seeds)
@@ -108,9 +104,8 @@ def _sweep(verb: verbs.Sweep) -> int:
     with stop.listening():
         table = sweep.run_all(cells, verb.jobs, stop, verb.quiet)
     lines = [f"{status:>11}  {folder}{_best(folder)}" for folder, status in table.items()]
-    _say(
-        verb, {"runs": {str(folder): status for folder, status in table.items()}}, "\n".join(lines)
-    )
+    runs = {str(folder): status for folder, status in table.items()}
+    _say(verb, {"runs": runs}, "\n".join(lines))
     stop.poll()
     return OK if all(s in sweep.ENDED for s in table.values()) else INTERRUPTED
 
@@ -159,12 +154,11 @@ def _draw_probe(experiment: Experiment, found: dict[str, Any], file: Path) -> No
 
 def _probe_lines(found: dict[str, Any]) -> list[str]:
     lines = [f"step {found['step']}"]
+    over = f" over {found['maps']} maps" if "maps" in found else ""
     if "sigma" in found:
-        over = f" over {found['maps']} maps" if "maps" in found else ""
         low, high = found["sigma"][-1], found["sigma"][0]
         lines.append(f"log singular values{over}: {low:.4g} to {high:.4g}")
     if "sigma_max" in found:
-        over = f" over {found['maps']} maps"
         low, high = found["sigma_min"], found["sigma_max"]
         lines.append(f"extreme log singular values{over}: {low:.4g} and {high:.4g}")
     if "gradient_by_step" in found:
@@ -212,7 +206,7 @@ def _info(verb: verbs.Info) -> int:
 _ACTS: dict[type[verbs.Verb], Callable[[Any], int]] = {
     verbs.Demo: _demo,
     verbs.Run: _run,
-    verbs.Resume: _resume,
+    verbs.Resume: lambda verb: _execute(verb, verb.directory, verb.checkpoint),
     verbs.Sweep: _sweep,
     verbs.Probe: _probe,
     verbs.Report: _report,

@@ -14,6 +14,7 @@ import logging
 import os
 import platform
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ import torch
 from roann import __version__
 from roann.kernels import native
 from roann.lab import checkpoint, files, records
-from roann.lab.config import ConfigError, Experiment, Train, parse, read_tables, to_toml
+from roann.lab.config import ConfigError, Experiment, parse, read_tables, to_toml
 from roann.lab.models import Model, build_model
 from roann.lab.models.base import count_parameters
 from roann.lab.probe import probe
@@ -159,7 +160,7 @@ def _conduct(
         event = {"event": "moved", "to": moved}
         lines.write("event", state.step, epoch(task, state.step), state.seconds, event)
     try:
-        status, cause = _train(task, model, optimizer, state, context, plan)
+        status, cause = _train(task, state, context)
         ending = {"status": status, "steps": state.step, "seconds": round(state.seconds, 3)}
         ending |= {"cause": cause} | facts
         try:
@@ -184,17 +185,12 @@ def _end(
     return result
 
 
-def _train(
-    task: Task,
-    model: Model,
-    optimizer: torch.optim.Optimizer,
-    state: State,
-    context: RunContext,
-    plan: Train,
-) -> tuple[str, str]:
+def _train(task: Task, state: State, context: RunContext) -> tuple[str, str]:
     """Train until the run finishes, diverges or stops; the last checkpoint is the last good one."""
+    model, plan = context.model, context.plan
+    measure = partial(probe, task, model, plan.seed)
     try:
-        train(task, model, optimizer, plan, state, context, lambda: probe(task, model, plan.seed))
+        train(task, model, context.optimizer, plan, state, context, measure)
         context.finish(state)
     except InterruptedRun as interruption:
         with suppress(DivergedError):  # the resumed run will notice, and say so
@@ -250,7 +246,11 @@ def _restore(
             raise ConfigError(f"{found.path} was made with another {CONFIG} than {folder} has now.")
         checkpoint.restore(found, model, optimizer)
         _log.info("%s: resumed at step %d.", folder.name, found.step)
-        return _with_best(folder, state), offset
+        if state.best is not None and not checkpoint.mend(folder / BEST, folder / BEST_COPY):
+            lost = "the checkpoint of the best evaluation is lost"
+            _log.warning("%s: %s; the next evaluation is kept in its place.", folder.name, lost)
+            state.best = None
+        return state, offset
     return State(), 0
 
 
@@ -265,17 +265,6 @@ def _state_of(found: checkpoint.Checkpoint) -> tuple[State, int, str]:
     if not isinstance(offset, int) or isinstance(offset, bool) or offset < 0:
         raise ValueError(f"its records are not a number of bytes: {offset!r}")
     return state, offset, str(digest)
-
-
-def _with_best(folder: Path, state: State) -> State:
-    """Check that the checkpoint of the best evaluation exists, if there was one."""
-    if state.best is not None and not checkpoint.mend(folder / BEST, folder / BEST_COPY):
-        _log.warning(
-            "%s: the checkpoint of the best evaluation is lost; the next evaluation is kept in its "
-            "place.", folder.name,
-        )  # fmt: skip
-        state.best = None
-    return state
 
 
 def set_up(threads: int, seed: int) -> dict[str, Any]:
@@ -323,10 +312,9 @@ def _note_environment(folder: Path, environment: dict[str, Any]) -> dict[str, An
         files.replace_file(path, _json(environment))
     moved = {key: value for key, value in environment.items() if first.get(key) != value}
     if moved:
+        what = ", ".join(moved)
         _log.warning(
-            "%s: the run began with another %s; the last bits may differ.",
-            folder.name,
-            ", ".join(moved),
+            "%s: the run began with another %s; the last bits may differ.", folder.name, what
         )
     return moved
 

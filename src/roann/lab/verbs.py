@@ -45,7 +45,20 @@ class Result(Verb):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run(Result):
+class OfExperiment(Result):
+    """Flags of verbs that read an experiment's file."""
+
+    base: ClassVar[Experiment | None] = None
+    file: tyro.conf.Positional[Path]
+    """Experiment file (TOML)."""
+    root: Path = Path("runs")
+    """Parent directory of runs."""
+    train: Train = field(default_factory=Train)
+    """Training; defaults come from the file's [train]."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run(OfExperiment):
     """Run an experiment, or continue it.
 
     Flags override the file, and the file overrides the defaults. Every field of the file is a flag,
@@ -53,19 +66,12 @@ class Run(Result):
     them.
     """
 
-    base: ClassVar[Experiment | None] = None
-    file: tyro.conf.Positional[Path]
-    """Experiment file (TOML)."""
     out: Path | None = None
     """Run directory; by default under --root, named after the file and the config."""
-    root: Path = Path("runs")
-    """Parent directory of runs."""
     print_config: bool = False
     """Print the resolved config and exit."""
     dry_run: bool = False
     """Check the config and the data, print the plan and exit."""
-    train: Train = field(default_factory=Train)
-    """Training; defaults come from the file's [train]."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,28 +85,21 @@ class Resume(Result):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sweep(Result):
+class Sweep(OfExperiment):
     """Run an experiment for every combination of values, each in its own directory.
 
     You can stop a sweep and start it again: finished runs are kept, the others are resumed. Values
     can also be listed in the file's [sweep]: `"model.rho" = [1.0, 3.0]`.
     """
 
-    base: ClassVar[Experiment | None] = None
-    file: tyro.conf.Positional[Path]
-    """Experiment file (TOML)."""
     grid: tuple[str, ...] = ()
     """Fields and their values: `train.lr=0.1,0.5 model.filter=qr,haar`."""
     seeds: tuple[int, ...] = ()
     """Seeds; the same as `train.seed=...` in --grid."""
     jobs: int = 1
     """Number of runs at a time."""
-    root: Path = Path("runs")
-    """Parent directory of runs."""
     dry_run: bool = False
     """Print the run directories and exit."""
-    train: Train = field(default_factory=Train)
-    """Training; defaults come from the file's [train]."""
 
 
 @dataclass(frozen=True, kw_only=True)
