@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from roann.lab import records
-from roann.lab.figures.curves import Better
+from roann.lab.figures.curves import Better, curve_of
 from roann.lab.report.runs import Run
 
 LEARNED = 0.5  # a run has learned once it is this much of the way from guessing to perfect
@@ -97,14 +97,8 @@ class Outcome:
 
     def curve(self, score: str | None = None) -> list[tuple[int, float]]:
         """(step, value) of a score at every evaluation of the set shown; by default the primary."""
-        name = score or self.goal.score
-        return [
-            (line["step"], float(line[name]))
-            for line in self.run.records
-            if line["kind"] == "eval"
-            and line["set"] == self.goal.set
-            and isinstance(line.get(name), int | float)
-        ]
+        found = curve_of(self.run.records, score or self.goal.score, set=self.goal.set)
+        return [(int(step), value) for step, value in zip(found.x, found.y, strict=True)]
 
     @property
     def lost(self) -> bool:
