@@ -321,6 +321,16 @@ def schatten(W: Tensor) -> Tensor:
     return schatten_and_power(W)[0]
 
 
+def power_norms(W: Tensor, rounds: int = 16) -> Tensor:
+    """‖W‖₂ of each matrix of a stack (L, N_out, N_in) from below, by power iteration: (L,)."""
+    v = W.mT @ W.sum(-1, keepdim=True) + W.abs().amax(-2).unsqueeze(-1)
+    for _ in range(rounds):
+        v = v / torch.linalg.vector_norm(v, dim=-2, keepdim=True).clamp_min(1e-30)
+        v = W.mT @ (W @ v)
+    norms: Tensor = torch.linalg.vector_norm(v, dim=-2).squeeze(-1)
+    return norms.sqrt()
+
+
 def schatten_and_power(W: Tensor) -> tuple[Tensor, Tensor]:
     """S, and A^(2^m) up to a factor, A = WᵀW, or WWᵀ if that is smaller."""
     tiny = torch.finfo(W.dtype).tiny

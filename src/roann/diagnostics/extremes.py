@@ -170,24 +170,16 @@ def _pushed(
 
 @dataclass(frozen=True)
 class _Undone:
-    """J⁻¹: see Note [Undoing a map that mostly copies].
+    """J⁻¹: see Note [Undoing a map that mostly copies]."""
 
-    Attributes:
-        copied, copies: C and K.
-        lost, made: L and M.
-        LU, pivots: of B.
-        read: the places of C that E has entries for.
-        E: those entries.
-    """
-
-    copied: Tensor
-    copies: Tensor
-    lost: Tensor
-    made: Tensor
-    LU: Tensor
+    copied: Tensor  # C
+    copies: Tensor  # K
+    lost: Tensor  # L
+    made: Tensor  # M
+    LU: Tensor  # of B
     pivots: Tensor
-    read: Tensor
-    E: Tensor
+    read: Tensor  # the places of C that E has entries for
+    E: Tensor  # those entries
 
     def matvec(self, v: Tensor) -> Tensor:
         """J⁻¹ v."""

@@ -48,19 +48,12 @@ class Map(Protocol):
 
 @dataclass(frozen=True)
 class RoaJacobian:
-    """α diag(φ′(y)) W + (1 − α) O: Eq. (14) and (22) of the paper.
+    """α diag(φ′(y)) W + (1 − α) O: Eq. (14) and (22) of the paper."""
 
-    Attributes:
-        slope: φ′(y), (…, N_out).
-        W: (N_out, N_in).
-        O: the filter.
-        alpha: () or (N_out,).
-    """
-
-    slope: Tensor
-    W: Tensor
+    slope: Tensor  # φ′(y), (…, N_out)
+    W: Tensor  # (N_out, N_in)
     O: Linear
-    alpha: Tensor
+    alpha: Tensor  # () or (N_out,)
 
     def matvec(self, v: Tensor) -> Tensor:
         """J v."""

@@ -204,15 +204,10 @@ def _times(R: Tensor, U: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class _Flow:
-    """An upper bound on the rank of a product, from the zeros of its factors alone.
+    """An upper bound on the rank of a product, from the zeros of its factors alone."""
 
-    Attributes:
-        live: which coordinates of x_k depend on x_0.
-        rank: how many coordinates carry anything, where the chain so far is narrowest.
-    """
-
-    live: Tensor
-    rank: Tensor
+    live: Tensor  # which coordinates of x_k depend on x_0
+    rank: Tensor  # how many coordinates carry anything, where the chain so far is narrowest
 
     def watched(self, jacobians: Iterable[Tensor]) -> Iterator[Tensor]:
         """The same factors, counted as they go by."""

@@ -31,30 +31,21 @@ class Steppable(Protocol):
 
 
 class Cell(NamedTuple):
-    """One recurrence: one layer in one direction of a recurrent model.
+    """One recurrence: one layer in one direction of a recurrent model."""
 
-    Attributes:
-        state_size: S, of the flat state.
-        maps: from the inputs (T, …, I) to the T maps they drive.
-        read: the part of a state (…, S) that the layer above, or the output, sees.
-    """
-
-    state_size: int
-    maps: Callable[[Tensor], Sequence[Map]]
-    read: Callable[[Tensor], Tensor]
+    state_size: int  # S, of the flat state
+    maps: Callable[[Tensor], Sequence[Map]]  # from the inputs (T, …, I) to the T maps they drive
+    read: Callable[[Tensor], Tensor]  # the part of a state that the layer above, or output, sees
 
 
 class Roa(NamedTuple):
-    """What the theorems need of a layer of ours: its matrices, α, φ and, in depth, its widths.
-
-    `max_norm` is a cap that holds for the matrices in every forward pass, or None.
-    """
+    """What the theorems need of a layer of ours."""
 
     weights: tuple[Tensor, ...]
     alpha: float | Tensor
     phi: Activation
-    widths: tuple[int, ...] | None
-    max_norm: float | None
+    widths: tuple[int, ...] | None  # in depth
+    max_norm: float | None  # a cap that holds for the weights in every forward pass
 
 
 @dataclass(frozen=True)

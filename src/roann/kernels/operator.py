@@ -13,7 +13,6 @@ reference loop: the fast kernels need no second adjoint.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -25,9 +24,10 @@ from roann.kernels import fused, native, reference
 from roann.kernels.activations import ACTIVATIONS
 from roann.kernels.gradients import LEAVES, Gradients
 from roann.kernels.linear import FORMS
-from roann.kernels.memory import MEMORIES, run_to_end
+from roann.kernels.memory import MEMORIES, Way, run_to_end
 from roann.kernels.problem import Kernel, Problem
 from roann.kernels.ragged import Ragged
+from roann.kernels.watch import transforming, without_autocast
 
 KERNELS: dict[str, Kernel] = {"native": native, "fused": fused}  # the fastest first
 
@@ -37,29 +37,20 @@ _OF_O = 3  # tensors that the form of a filter has, at most
 _TENSORS = "Tensor x0, Tensor? u, Tensor W, Tensor? W_i, Tensor? b, Tensor alpha, "
 _TENSORS += "Tensor O0, Tensor? O1, Tensor? O2"
 _REST = "str plan, SymInt steps, SymInt[]? sizes"
-_NOTHING = nullcontext()
 
 
 class Plan(NamedTuple):
     """The arguments of a scan that are not tensors.
 
     One string to the dispatcher: the time it takes grows with the square of the arguments' number.
-
-    Attributes:
-        phi: the name of φ.
-        form: the name of the filter's form.
-        backend: a name in `KERNELS`, or "auto".
-        memory: a name in `MEMORIES`.
-        keep: "nothing", the "slopes" that an adjoint needs, or the "terms" to learn α as well.
-        output: "states", or "last" where the states are not wanted.
     """
 
     phi: str
     form: str
-    backend: str
+    backend: str  # a name in `KERNELS`, or "auto"
     memory: str
-    keep: str
-    output: str
+    keep: str  # "nothing", the "slopes" an adjoint needs, or the "terms" to learn α as well
+    output: str  # "states", or "last" where the states are not wanted
 
     def __str__(self) -> str:
         return " ".join(self)
@@ -115,12 +106,9 @@ class _Scan(torch.autograd.Function):
 
 def _recorded(*args: Any) -> tuple[Any, ...]:
     """The operator with its derivative, at the least cost."""
-    try:
-        return _Scan.apply(*args)  # type: ignore[no-any-return, no-untyped-call]
-    except RuntimeError as error:
-        if "setup_context" not in str(error):  # what torch says inside a transform of torch.func
-            raise
+    if transforming():
         return torch.ops.roann.scan.default(*args)  # type: ignore[no-any-return]
+    return _Scan.apply(*args)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def _explain(tensors: Tensors, error: Exception) -> None:
@@ -163,13 +151,6 @@ def _states_wanted(plan: Plan) -> bool:
     return plan.output == "states" or (
         plan.keep != "nothing" and MEMORIES[plan.memory].needs_states
     )
-
-
-def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
-    """A state must not be rounded T times: autocast is off within a scan."""
-    if _checks.autocast(x):
-        return torch.autocast(x.device.type, enabled=False)
-    return _NOTHING
 
 
 def _scan(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
@@ -236,7 +217,7 @@ def _scan_backward(*args: Any) -> tuple[Tensor, ...]:
         if kept_nothing:
             states, _, kept = memory.forward(kernel, p, True)
         grads = Gradients.wanted(p, wanted)
-        grads.x0 = memory.backward(kernel, p, states, kept, g_states, g_last, grads)
+        grads.x0 = memory.backward(Way(kernel, p, g_states, grads), states, kept, g_last)
     return tuple(
         getattr(grads, name) if need else p.x0.new_empty(0)
         for name, need in zip(LEAVES, wanted, strict=True)

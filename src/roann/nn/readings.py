@@ -68,6 +68,7 @@ class Blend(Linear):
     """
 
     name = "blend"
+    rank = 2
     stay: Tensor
     turn: Tensor
     matrix: Tensor
@@ -75,11 +76,6 @@ class Blend(Linear):
     def shapes(self, out: int, into: int) -> tuple[tuple[int, ...], ...]:
         """See `Linear.shapes`; stay and turn may be one number for all neurons."""
         return tuple(self.stay.shape[-1:]), tuple(self.turn.shape[-1:]), (out, into)
-
-    @property
-    def stacked(self) -> bool:
-        """Whether there is one map for each step."""
-        return self.matrix.dim() == 3
 
     def _beside(self, v: Tensor, x: Tensor) -> Tensor:
         return v.unsqueeze(1) if self.stacked and x.dim() == 3 else v
