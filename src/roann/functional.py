@@ -135,13 +135,9 @@ def roa_scan(
 
     Args:
         x0: the first state.
-        W: the weights W.
-        O: the filter O: a matrix, or a filter of `roann.filters`.
+        W, O, W_i, b, nonlinearity: as in `roa_step`.
         alpha: α, a number, one per neuron, or one (or one per neuron) for each step.
         u: the inputs u, with `W_i`.
-        W_i: the input weights W_i.
-        b: the bias b.
-        nonlinearity: the name of φ.
         steps: T, where neither u nor W tells.
         batch_sizes: for sequences of unequal length, how many rows (the first ones) still move at
             each step. Then u and the states hold these rows alone, step after step, as the data of

@@ -90,7 +90,7 @@ class Spectrum(Filter):
         """As `Filter`'s; other angles than its own are an unexpected key, and change nothing.
 
         They follow from the settings, and a layer keeps its settings: Note [What travels with the
-        weights] in `roann.nn.state`.
+        weights] in `roann.nn.alpha_module`.
         """
         key = prefix + "angle"
         given = state_dict.get(key)

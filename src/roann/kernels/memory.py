@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from roann.kernels.gradients import Gradients
-from roann.kernels.problem import Before, Kernel, Problem, Room
+from roann.kernels.problem import Before, Kernel, Maybe, Problem, Room
 from roann.theorem import power_norms, schatten
 
 ANCHORS = 64  # exact states the reversible mode keeps, at most, whatever T
@@ -55,9 +55,7 @@ class Memory(Protocol):
         """Shape and dtype of what `forward` keeps; asked of tensors that may hold no data."""
         ...
 
-    def backward(
-        self, way: Way, states: Tensor | None, kept: Tensor, g_last: Tensor | None
-    ) -> Tensor:
+    def backward(self, way: Way, states: Maybe, kept: Tensor, g_last: Maybe) -> Tensor:
         """∂ℓ/∂x[0], with everything else added to `way.grads`."""
         ...
 
@@ -71,14 +69,9 @@ class Way(NamedTuple):
     grads: Gradients
 
     def sweep(
-        self,
-        piece: Problem,
-        start: int,
-        before: Callable[[], Before],
-        after: Tensor | None,
-        trace: Tensor,
-        lam: Tensor | None,
-    ) -> Tensor:
+        self, piece: Problem, start: int, before: Callable[[], Before], after: Maybe,
+        trace: Tensor, lam: Maybe,
+    ) -> Tensor:  # fmt: skip
         """The adjoint of a piece of known states that begins at step `start`; its λ[0].
 
         States that must be gathered are asked for after the sweep: threads of torch that have just
@@ -131,9 +124,7 @@ class Store:
     def room(self, kernel: Kernel, p: Problem) -> Room:
         return kernel.trace_room(p)
 
-    def backward(
-        self, way: Way, states: Tensor | None, kept: Tensor, g_last: Tensor | None
-    ) -> Tensor:
+    def backward(self, way: Way, states: Maybe, kept: Tensor, g_last: Maybe) -> Tensor:
         assert states is not None
         return way.sweep(way.p, 0, partial(way.p.before, states), states, kept, g_last)
 
@@ -149,9 +140,7 @@ class Checkpoint:
     def room(self, kernel: Kernel, p: Problem) -> Room:
         return _marks(p, _stretch(p)), p.x0.dtype
 
-    def backward(
-        self, way: Way, states: Tensor | None, kept: Tensor, g_last: Tensor | None
-    ) -> Tensor:
+    def backward(self, way: Way, states: Maybe, kept: Tensor, g_last: Maybe) -> Tensor:
         return way.recompute(0, way.p.steps, kept, g_last)
 
 
@@ -182,9 +171,7 @@ class Reversible:
         anchors, *shape = _marks(p, _spacing(p))
         return (anchors + _square(p), *shape), p.x0.dtype
 
-    def backward(
-        self, way: Way, states: Tensor | None, kept: Tensor, g_last: Tensor | None
-    ) -> Tensor:
+    def backward(self, way: Way, states: Maybe, kept: Tensor, g_last: Maybe) -> Tensor:
         p, lam, rounds = way.p, g_last, _rounds(way.p)
         anchors, x = (kept[:-1], kept[-1]) if _square(p) else (kept, kept[:0])
         if rounds is None:

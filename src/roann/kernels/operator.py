@@ -79,7 +79,10 @@ def scan(p: Problem, backend: str, memory: str, last_only: bool) -> tuple[Tensor
     sizes = None if p.ragged is None else list(p.ragged.sizes)
     call: Callable[..., Any] = torch.ops.roann.scan.default
     if not torch.compiler.is_compiling():
-        call = torch.ops.roann.scan_forward.default if keep == "nothing" else _recorded
+        if keep == "nothing":
+            call = torch.ops.roann.scan_forward.default
+        elif not transforming():
+            call = _Scan.apply
     try:
         states, last = call(*padded, plan, p.steps, sizes)[:2]
     except (AssertionError, NotImplementedError, RuntimeError, TypeError) as error:
@@ -102,13 +105,6 @@ class _Scan(torch.autograd.Function):
     def backward(ctx: Any, *g: Any) -> Tensors:
         g_states, g_last = g
         return _derivative(ctx, g_states, g_last, None)
-
-
-def _recorded(*args: Any) -> tuple[Any, ...]:
-    """The operator with its derivative, at the least cost."""
-    if transforming():
-        return torch.ops.roann.scan.default(*args)  # type: ignore[no-any-return]
-    return _Scan.apply(*args)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def _explain(tensors: Tensors, error: Exception) -> None:
@@ -299,19 +295,16 @@ def _one_by_one(name: str) -> Callable[..., tuple[tuple[Tensor, ...], tuple[int,
 def _register() -> None:
     """Tell torch of the operators."""
     library: Any = _library
-    for name in ("scan", "scan_forward"):
-        library.define(f"{name}({_TENSORS}, {_REST}) -> (Tensor, Tensor, Tensor)")
-    for name in ("scan_backward", "scan_adjoint"):
-        library.define(
-            f"{name}(Tensor? g_states, Tensor? g_last, Tensor? states, Tensor kept, {_TENSORS}, "
-            f"{_REST}, bool[] wanted) -> ({', '.join(['Tensor'] * len(LEAVES))})"
-        )
-    for name, serve, fake in (
-        ("scan", _scan, _scan_fake),
-        ("scan_forward", _scan, _scan_fake),
-        ("scan_backward", _scan_backward, _scan_backward_fake),
-        ("scan_adjoint", _scan_backward, _scan_backward_fake),
+    forth = f"({_TENSORS}, {_REST}) -> (Tensor, Tensor, Tensor)"
+    back = f"(Tensor? g_states, Tensor? g_last, Tensor? states, Tensor kept, {_TENSORS}, "
+    back += f"{_REST}, bool[] wanted) -> ({', '.join(['Tensor'] * len(LEAVES))})"
+    for name, schema, serve, fake in (
+        ("scan", forth, _scan, _scan_fake),
+        ("scan_forward", forth, _scan, _scan_fake),
+        ("scan_backward", back, _scan_backward, _scan_backward_fake),
+        ("scan_adjoint", back, _scan_backward, _scan_backward_fake),
     ):
+        library.define(name + schema)
         library.impl(name, serve, "CompositeExplicitAutograd")
         torch.library.register_fake(f"roann::{name}", fake, lib=library)
         torch.library.register_vmap(f"roann::{name}", _one_by_one(name), lib=library)

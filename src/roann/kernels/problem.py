@@ -26,6 +26,7 @@ from roann.kernels.ragged import Ragged
 
 LARGE_ALPHA = 15 / 16  # see Note [One array for two]
 Room = tuple[tuple[int, ...], torch.dtype]
+Maybe = Tensor | None
 Before = tuple[Tensor, Tensor]  # states before each step, see `Problem.before`
 
 
@@ -210,14 +211,9 @@ class Kernel(Protocol):
         ...
 
     def backward(
-        self,
-        p: Problem,
-        trace: Tensor,
-        after: Tensor | None,
-        g_states: Tensor | None,
-        g_last: Tensor | None,
+        self, p: Problem, trace: Tensor, after: Maybe, g_states: Maybe, g_last: Maybe,
         before: Before | None = None,
-    ) -> Adjoint:
+    ) -> Adjoint:  # fmt: skip
         """The adjoint sweep, from ∂ℓ/∂states (over time) and ∂ℓ/∂x[T] (B, N); either may be None.
 
         `after`, x[1] … x[T] over time, is read if `p.terms`. With `before`, see `Problem.before`,
@@ -233,15 +229,7 @@ class Kernel(Protocol):
         """
         ...
 
-    def add_outer(
-        self,
-        a: Tensor,
-        x: Tensor,
-        u: Tensor | None,
-        W: Tensor | None,
-        W_i: Tensor | None,
-        b: Tensor | None,
-    ) -> None:
+    def add_outer(self, a: Tensor, x: Tensor, u: Maybe, W: Maybe, W_i: Maybe, b: Maybe) -> None:
         """W += aᵀ x, W_i += aᵀ u and b += aᵀ 1, each if it is there.
 
         a, x and u have a row for every row of the batch and step. They are summed in an order that

@@ -4,10 +4,8 @@ Note [A learned α]
 ------------------
 α = 1 / (1 + e^(−a)) with a free, `alpha_logit`: whatever an optimiser does to a, α stays in (0, 1)
 and ρ = α · horizon positive. Where rounding would make it 0 or 1, it is the nearest number between.
-As ∂α/∂a = α(1 − α), a
-step of size η on a changes a small α by the factor e^η, whatever its size: learning rates that
-suit W (0.5 with Adam, in the paper) are far too large for a. Give it a group of its own, and no
-weight decay, which would draw α towards 1/2.
+A step of size η on a changes a small α by the factor e^η, so a wants a small learning rate of its
+own, and no weight decay, which would draw α towards 1/2.
 """
 
 from __future__ import annotations

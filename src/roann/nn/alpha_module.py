@@ -1,8 +1,22 @@
-"""A module with α, and the settings that travel with its weights."""
+"""A module with α, and the settings that travel with its weights.
+
+Note [What travels with the weights]
+------------------------------------
+The same weights under another α, φ or kind of filter are another function. So `state_dict` carries
+these settings beside the tensors, as `_extra_state`: JSON in a tensor of bytes, because a great
+deal of code takes every value of a `state_dict` for a tensor. A layer keeps its
+own settings whatever it loads; where they differ, `load_state_dict` names both under "Unexpected
+key(s)", which is an error if strict and is returned if not. (torch tells modules of the keys, and
+not of `strict`.) Weights without `_extra_state`, of an older file or one of tensors alone, load as
+they always did. A vector α is compared as the buffer it is. A learned α is a parameter, which
+weights may set: it is "learned", wherever it started.
+"""
 
 from __future__ import annotations
 
 import json
+import math
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
@@ -13,7 +27,6 @@ from roann import _checks
 from roann.filters import Filter
 from roann.filters.base import full_precision
 from roann.nn.alpha import Alpha, Index
-from roann.nn.state import differences, distance, is_alpha
 
 
 class AlphaModule(nn.Module):
@@ -92,29 +105,19 @@ class AlphaModule(nn.Module):
     def set_extra_state(self, state: object) -> None:
         """Change nothing: a layer keeps its settings, and `load_state_dict` compares them."""
 
-    def _load_from_state_dict(
-        self,
-        state_dict: Mapping[str, Any],
-        prefix: str,
-        local_metadata: dict[str, Any],
-        strict: bool,
-        missing_keys: list[str],
-        unexpected_keys: list[str],
-        error_msgs: list[str],
-    ) -> None:
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
         """As torch's; settings are compared, and an α outside [0, 1] changes nothing."""
+        missing_keys, unexpected_keys, error_msgs = args[-3:]
         alpha = state_dict.get(prefix + "_alpha")
-        if isinstance(alpha, Tensor) and not is_alpha(alpha):
+        if isinstance(alpha, Tensor) and not _is_alpha(alpha):
             error_msgs.append(f"{prefix}_alpha: expected floats in [0, 1], got others")
             state_dict = {**state_dict, prefix + "_alpha": self._alpha}
-        super()._load_from_state_dict(
-            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
-        )
+        super()._load_from_state_dict(state_dict, prefix, *args)
         key = prefix + "_extra_state"
         if key in missing_keys:  # a file of tensors alone
             missing_keys.remove(key)
         if key in state_dict:
-            unexpected_keys += differences(key, self._weight_settings(), state_dict[key])
+            unexpected_keys += _differences(key, self._weight_settings(), state_dict[key])
         unexpected_keys += self._keep_alpha(prefix + "_alpha", state_dict.get(prefix + "_alpha"))
 
     def _keep_alpha(self, key: str, given: object) -> list[str]:
@@ -125,7 +128,7 @@ class AlphaModule(nn.Module):
         if given.shape != own.shape or given.is_meta or own.is_meta:
             return []
         self._alpha = own.to(device=now.device, dtype=full_precision(now.dtype), copy=True)
-        return distance(key, own, given)
+        return _distance(key, own, given)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Move everything; a given α survives `half()`, in float32 at least, and `to_empty()`."""
@@ -164,3 +167,61 @@ def spec(filter: Filter) -> str | dict[str, Any]:
     """A filter's name, with its settings where it has any."""
     settings = filter.settings()
     return {"name": filter.name, **settings} if settings else filter.name
+
+
+def _differences(key: str, own: dict[str, Any], given: object) -> list[str]:
+    """One sentence on the settings that a layer and the weights it loads both have, and differ."""
+    given = _decoded(given)
+    if not isinstance(given, dict):
+        what = f"other {given.dtype}" if isinstance(given, Tensor) else type(given).__name__
+        return [_sentence(key, "settings as JSON in a tensor of bytes", what)]
+    given = {"gain": 1.0, "max_norm": None} | given  # of weights that do not name them
+    unknown = {n for n in own if own[n] == "auto"}  # until α has numbers
+    names = [n for n in own if n in given and n not in unknown and not _same(own[n], given[n])]
+    if not names:
+        return []
+    here, there = (", ".join(f"{n}={d[n]!r}" for n in names) for d in (own, given))
+    return [_sentence(key, here, there)]
+
+
+def _decoded(state: object) -> object:
+    """The settings that `get_extra_state` wrote, or what else there is."""
+    if not isinstance(state, Tensor) or state.dtype != torch.uint8 or state.is_meta:
+        return state
+    try:
+        return json.loads(bytes(state.flatten().tolist()))
+    except (ValueError, RecursionError):
+        return state
+
+
+def _is_alpha(alpha: Tensor) -> bool:
+    """Whether these can be α, as far as they are known."""
+    if alpha.is_meta:
+        return True
+    return alpha.is_floating_point() and bool(((alpha >= 0) & (alpha <= 1)).all())
+
+
+def _sentence(key: str, expected: str, got: str) -> str:
+    cure = "build the layer with the settings of the weights, or pass strict=False to keep its own"
+    return f"{key}: expected {expected}, as in this layer, got {got}; {cure}"
+
+
+def _same(a: object, b: object) -> bool:
+    """Whether two settings are equal, numbers to rounding."""
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(_same(a[key], b[key]) for key in a)
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(_same, a, b))
+    if isinstance(a, float) and isinstance(b, int | float) and abs(b) < sys.float_info.max:
+        return math.isclose(a, b, rel_tol=1e-9)
+    return a == b
+
+
+def _distance(key: str, own: Tensor, given: Tensor) -> list[str]:
+    """One sentence if two vectors α differ by more than the rounding of the coarser dtype."""
+    rounding = 2 * max(torch.finfo(t.dtype).eps for t in (own, given))
+    a, b = (t.detach().to("cpu", torch.float64) for t in (own, given))
+    if torch.allclose(a, b, rtol=rounding, atol=0):
+        return []
+    most = float((a - b).abs().max())
+    return [_sentence(key, "the same alpha", f"one that differs by up to {most:.3g}")]

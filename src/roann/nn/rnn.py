@@ -322,20 +322,12 @@ class RoaRNN(RoaModule):
         if reverse:
             u = layout.flip(u, form)
         W, W_i, b = self._effective(suffix)
+        O, alpha = self._filter("filter" + suffix), self.alpha_of(suffix)
         states, last = roa_scan(
-            x0,
-            W,
-            self._filter("filter" + suffix),
-            self.alpha_of(suffix),
-            u=u,
-            W_i=W_i,
-            b=b,
-            nonlinearity=self.nonlinearity,
-            batch_sizes=form.batch_sizes,
-            backend=self.backend,
-            memory=self.memory,
+            x0, W, O, alpha, u=u, W_i=W_i, b=b, nonlinearity=self.nonlinearity,
+            batch_sizes=form.batch_sizes, backend=self.backend, memory=self.memory,
             last_only=last_only,
-        )
+        )  # fmt: skip
         if reverse and states is not None:
             states = layout.flip(states, form)
         return states, last
