@@ -23,6 +23,7 @@ from roann.kernels.linear import FORMS, Dense, Linear
 from roann.kernels.memory import MEMORIES
 from roann.kernels.problem import Problem
 from roann.kernels.ragged import Ragged
+from roann.kernels.watch import without_autocast
 
 BACKENDS = ChainMap[str, Any](operator.KERNELS, {"auto": None, "reference": None})  # a live view
 _HALF = (torch.float16, torch.bfloat16)
@@ -101,7 +102,7 @@ def step(
     given = _one_dtype({"x": x, "u": u, "W": W, "W_i": W_i, "b": b})
     wide = {name: _widened(t) for name, t in given.items()}
     drive = b = wide["b"]
-    with operator.without_autocast(x):
+    with without_autocast(x):
         if wide["u"] is not None and wide["W_i"] is not None:
             drive = F.linear(wide["u"], wide["W_i"], b)
         x, W = wide["x"], wide["W"]  # type: ignore[assignment]
@@ -134,13 +135,9 @@ def roa_scan(
 
     Args:
         x0: the first state.
-        W: the weights W.
-        O: the filter O: a matrix, or a filter of `roann.filters`.
+        W, O, W_i, b, nonlinearity: as in `roa_step`.
         alpha: α, a number, one per neuron, or one (or one per neuron) for each step.
         u: the inputs u, with `W_i`.
-        W_i: the input weights W_i.
-        b: the bias b.
-        nonlinearity: the name of φ.
         steps: T, where neither u nor W tells.
         batch_sizes: for sequences of unequal length, how many rows (the first ones) still move at
             each step. Then u and the states hold these rows alone, step after step, as the data of
@@ -186,7 +183,7 @@ def roa_scan(
     states: Tensor | None
     if _needs_loop(p, backend):
         p.check()
-        with operator.without_autocast(x0):
+        with without_autocast(x0):
             states, last = reference.scan(p)
     else:
         states, last = operator.scan(p, backend, memory, last_only)

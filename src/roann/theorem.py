@@ -1,58 +1,30 @@
 """The two theorems as numbers: where the singular values of the input–output Jacobian must lie.
 
+Derivations are in docs/mathematics.md ("The theorems", "Vector ρ", "The cap on ‖W‖").
+
 Note [Two intervals, one limit]
 -------------------------------
 A step has the Jacobian J = α D W + (1−α) O with D = diag φ′(y), 0 ≤ φ′ ≤ r and ‖W‖ = σ. By Weyl's
-inequality each of its singular values differs from 1−α by at most α r σ, so over M maps
+inequality, over M maps with α = ρ/M,
 
     (1 − α(1+rσ))^M  ≤  σ_i(J_M … J_1)  ≤  (1 + α(rσ−1))^M            (`finite`)
+    exp(−ρ(1+rσ))    ≤  σ_i             ≤  exp(ρ(rσ−1))               (`asymptotic`)
 
-where the left side needs α(1+rσ) < 1. With α = ρ/M, that is the hypothesis ρ < M/(1+rσ), and the
-limit M → ∞ is the interval the paper prints,
-
-    exp(−ρ(1+rσ))  ≤  σ_i  ≤  exp(ρ(rσ−1)).                           (`asymptotic`)
-
-Both sides of `finite` grow towards those of `asymptotic` with M. So the paper's upper bound holds
-for every M, but its lower bound holds only in the limit: with φ = id and W = −σO all singular
-values equal (1 − α(1+σ))^M, which at M = 49, ρ = 5, σ = 2 is 1.7e-8 and lies below
-e^(−15) = 3.1e-7. (In the paper's letters M = L − 1.)
+where the left sides need α(1+rσ) < 1. Both sides of `finite` grow towards those of `asymptotic`: so
+the paper's upper bound holds for every M, its lower one in the limit only. Where map k has its own
+α_k, the products are over 1 − α_k(1+rσ) and 1 + α_k(rσ−1), and the hypothesis is that of every map.
 
 Note [Bounds with a vector α]
 -----------------------------
-If α is one number per neuron, J = diag(α) D W + diag(1−α) O. With a = min α and z = max α, as
-‖diag(α) D W‖ ≤ r σ z and the singular values of diag(1−α) O are the numbers 1−α_i, Weyl's
-inequality gives
+If α is one number per neuron, from a = min α to z = max α, a step has
 
     1 − z(1 + rσ)  ≤  σ_i(J)  ≤  1 − a + rσ z,
 
-the interval above for a constant vector. So with ρ_max and ρ_min in place of ρ
-
-    exp(−ρ_max(1+rσ))  ≤  σ_i  ≤  exp(rσ ρ_max − ρ_min)               (`asymptotic`)
-
-in the limit, and the upper end for every M. The lower end of a step is attained, as before. The
-upper one is not: no unit vector v has all its weight on both neurons. From J^T v,
-
-    ‖J‖  ≤  max_v ‖(1−α) v‖ + rσ ‖α v‖  =  max_p (Σ p_i (1−α_i)²)^½ + rσ (Σ p_i α_i²)^½
-
-over weights p_i = v_i². The points ((1−α_i)², α_i²) lie on a convex curve, so the best p uses its
-ends a and z alone, and the maximum over one number is elementary. With c = rσ and m = (a+z)/2,
+of which the lower end is attained. The least upper end is, with c = rσ and m = (a+z)/2,
 
     U  =  1 − a + ca                             if  2cm(1−a) ≤ a(2−2m),
           1 − z + cz                             if  2cm(1−z) ≥ z(2−2m),
           ((m − az)(1 − m + c²m) / (m(1−m)))^½   else.                 (`sharp`)
-
-Some D, W and O attain it: J^T v is as long as said if W^T D α v points along O^T (1−α) v. For
-α between 1e-3 and 1e-1 and rσ = 1 this is 1.02 a step, where Weyl's inequality says 1.10.
-
-Note [Bounds with an α of each map]
------------------------------------
-If map k has its own α_k, as learned in depth, or from the k-th interval of an irregularly sampled
-sequence, each factor of the products above has it, and nothing else changes: `finite` is
-
-    Π_k (1 − α_k(1+rσ))  ≤  σ_i  ≤  Π_k (1 + α_k(rσ−1)),
-
-which tends to [exp(−ρ(1+rσ)), exp(ρ(rσ−1))] with ρ = Σ_k α_k as the α_k get small. The hypothesis
-is asked of every map: max_k α_k (1+rσ) < 1.
 
 Note [Widths]
 -------------
@@ -65,19 +37,13 @@ and then fall nothing holds: O_1 = (1, 0)^T and O_2 = (0, 1) have O_2 O_1 = 0.
 
 Note [A norm from above]
 ------------------------
-Power iteration bounds ‖W‖₂ from below and proves nothing. The Schatten norm bounds it from above:
+Power iteration bounds ‖W‖₂ from below and proves nothing. The Schatten norm bounds it from above,
 
-    ‖W‖₂ = σ_max  ≤  S = (Σ σ_i^p)^(1/p)  ≤  N^(1/p) σ_max,    Σ σ_i^p = tr (WᵀW)^(p/2).
+    ‖W‖₂  ≤  S = (tr A^(p/2))^(1/p)  ≤  N^(1/p) ‖W‖₂,    A = WᵀW,    ∂S/∂W = W A^(2^m) / S^(p−1),
 
-With p = 2^(m+1) + 2 the trace is that of A · A^(2^m), A = WᵀW: m squarings and one sum over the
-entries of two symmetric matrices. Its gradient needs no more than one further product,
-
-    ∂S/∂W = W A^(2^m) / S^(p−1).
-
-m = 5 gives p = 66: S is at most N^(1/66) times ‖W‖₂, 1.08 for N = 128 if all singular values are
-equal, and 1.01 for a Gaussian matrix. Each square is divided by its Frobenius norm, and the
-logarithms of these are added up, so that nothing over- or underflows. Rounding of the products
-changes S by a factor of at most 1 + O(N eps), for which S is raised by `2 N eps`.
+with p = 2^(m+1) + 2 by m squarings. m = 5 gives p = 66: S is at most 1.08 ‖W‖₂ for N = 128. Each
+square is divided by its Frobenius norm, so that nothing over- or underflows; S is raised by `2 N
+eps` for the rounding of the products.
 """
 
 from __future__ import annotations
@@ -319,6 +285,16 @@ def schatten(W: Tensor) -> Tensor:
     Reference: Note [A norm from above] in `roann.theorem`.
     """
     return schatten_and_power(W)[0]
+
+
+def power_norms(W: Tensor, rounds: int = 16) -> Tensor:
+    """‖W‖₂ of each matrix of a stack (L, N_out, N_in) from below, by power iteration: (L,)."""
+    v = W.mT @ W.sum(-1, keepdim=True) + W.abs().amax(-2).unsqueeze(-1)
+    for _ in range(rounds):
+        v = v / torch.linalg.vector_norm(v, dim=-2, keepdim=True).clamp_min(1e-30)
+        v = W.mT @ (W @ v)
+    norms: Tensor = torch.linalg.vector_norm(v, dim=-2).squeeze(-1)
+    return norms.sqrt()
 
 
 def schatten_and_power(W: Tensor) -> tuple[Tensor, Tensor]:

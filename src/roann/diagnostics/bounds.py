@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from roann.diagnostics.krylov import extremes, random_unit
+from roann.diagnostics.extremes import extremes, random_unit
 from roann.diagnostics.systems import roa
 from roann.theorem import Bounds, roa_bounds
 

@@ -1,4 +1,14 @@
-"""Extreme singular values of a long product whose factors are never formed.
+"""Extreme singular values of a map that is only known by its two products, or of a long chain.
+
+Note [How far to trust a Krylov value]
+--------------------------------------
+Golub–Kahan–Lanczos is power iteration that keeps its past vectors. After k steps from v_1 it holds
+A V = U B with orthonormal V (n, k), U and a bidiagonal B (k, k). The singular values of B lie
+inside those of A: the largest rises to ‖A‖ from below, the smallest sinks to σ_min from above.
+The residual β_k |u_k| of a triplet of B (u_k its last entry) bounds the distance to *some* singular
+value of A; from a random start that one is the extreme one but for a vanishing chance. The large
+end is found quickly. The small end is found as quickly only if it is well seen from the large one,
+that is if the condition number is moderate; the residual tells.
 
 Note [Undoing a map that mostly copies]
 ---------------------------------------
@@ -19,9 +29,10 @@ zero for a pivot: then J_k, and so P, has a singular value that is exactly 0.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -29,12 +40,12 @@ from torch.func import vmap
 
 from roann import _checks
 from roann.diagnostics.jacobian import Trajectory
-from roann.diagnostics.krylov import extremes, random_unit
 from roann.diagnostics.maps import Jacobian
 from roann.diagnostics.spectrum import EPS
 
 CHUNK = 64  # rows of a Jacobian made at once: more do not fit in a cache
 MADE = 1024  # numbers that a step may make anew for it to be undone
+Product = Callable[[Tensor], Tensor]
 
 
 def extreme_log_singular_values(path: Trajectory, steps: int = 60) -> tuple[Tensor, Tensor]:
@@ -170,24 +181,16 @@ def _pushed(
 
 @dataclass(frozen=True)
 class _Undone:
-    """J⁻¹: see Note [Undoing a map that mostly copies].
+    """J⁻¹: see Note [Undoing a map that mostly copies]."""
 
-    Attributes:
-        copied, copies: C and K.
-        lost, made: L and M.
-        LU, pivots: of B.
-        read: the places of C that E has entries for.
-        E: those entries.
-    """
-
-    copied: Tensor
-    copies: Tensor
-    lost: Tensor
-    made: Tensor
-    LU: Tensor
+    copied: Tensor  # C
+    copies: Tensor  # K
+    lost: Tensor  # L
+    made: Tensor  # M
+    LU: Tensor  # of B
     pivots: Tensor
-    read: Tensor
-    E: Tensor
+    read: Tensor  # the places of C that E has entries for
+    E: Tensor  # those entries
 
     def matvec(self, v: Tensor) -> Tensor:
         """J⁻¹ v."""
@@ -230,3 +233,76 @@ def _undone(J: Jacobian, v: Tensor) -> _Undone | None:
         return None
     read = (kept & (rows != 0).any(0)).nonzero()[:, 0]
     return _Undone(copied, copies, lost, made, LU, pivots, read, rows[:, read])
+
+
+class Extremes(NamedTuple):
+    """The largest and the smallest singular value found, with the residual of each."""
+
+    largest: float
+    smallest: float
+    largest_residual: float
+    smallest_residual: float
+
+
+def random_unit(n: int, like: Tensor) -> Tensor:
+    """A unit vector from a private generator: repeatable, and independent of the global seed."""
+    private = torch.Generator().manual_seed(n)
+    v = torch.randn(n, generator=private, dtype=torch.float64)
+    unit: Tensor = v / v.norm()
+    return unit.to(like.device, like.dtype)
+
+
+def extremes(
+    matvec: Product,
+    matvec_transpose: Product,
+    start: Tensor,
+    steps: int,
+    tolerance: float = 0.0,
+) -> Extremes:
+    """Golub–Kahan–Lanczos with full reorthogonalisation, from the unit vector `start`.
+
+    It ends after `steps` steps, when the space is exhausted, or when the residual of the largest
+    value falls below `tolerance` times that value.
+    """
+    tiny = torch.finfo(start.dtype).eps
+    v, V, U = start, [start], list[Tensor]()
+    diagonal, above = list[float](), list[float]()
+    found = Extremes(0.0, 0.0, 0.0, 0.0)
+    for k in range(min(steps, start.shape[0])):
+        u = _orthogonal_to(U, matvec(v))
+        diagonal.append(float(u.norm()))
+        scale = max(diagonal)
+        if diagonal[-1] <= tiny * scale:  # A is singular on this space, or zero
+            return _of_bidiagonal(diagonal, above, 0.0)
+        U.append(u / diagonal[-1])
+        v = _orthogonal_to(V, matvec_transpose(U[-1]))
+        beta = float(v.norm())
+        found = _of_bidiagonal(diagonal, above, beta)
+        if beta <= tiny * scale * start.shape[0] or (
+            found.largest_residual < tolerance * found.largest
+        ):
+            return found
+        if k + 1 < start.shape[0]:
+            above.append(beta)
+            v = v / beta
+            V.append(v)
+    return found
+
+
+def _orthogonal_to(basis: list[Tensor], x: Tensor) -> Tensor:
+    """x without its components along an orthonormal basis; twice, because once loses digits."""
+    if basis:
+        B = torch.stack(basis)
+        for _ in range(2):
+            x = x - torch.mv(B.mT, torch.mv(B, x))
+    return x
+
+
+def _of_bidiagonal(diagonal: list[float], above: list[float], beta: float) -> Extremes:
+    """The extreme values of upper bidiagonal B, and β times the last entries of their u."""
+    B = torch.diag(torch.tensor(diagonal, dtype=torch.float64))
+    if len(diagonal) > 1:
+        B = B + torch.diag(torch.tensor(above[: len(diagonal) - 1], dtype=torch.float64), 1)
+    left, values, _ = torch.linalg.svd(B)
+    residual = beta * left[-1].abs()
+    return Extremes(float(values[0]), float(values[-1]), float(residual[0]), float(residual[-1]))

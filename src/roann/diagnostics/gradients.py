@@ -15,8 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +23,7 @@ from torch.autograd.graph import register_multi_grad_hook
 from torch.utils.hooks import RemovableHandle
 
 from roann import _checks
-from roann.diagnostics.systems import Cell, feed_forward, follow, initial_states, recurrence
+from roann.diagnostics.systems import Run, run
 from roann.nn import RoaFNN, RoaLayer, RoaRNN
 
 
@@ -59,45 +58,30 @@ def gradient_along_time(
     Reference: R_s(E) of Section III.A and Eq. (5) of the paper.
     """
     with torch.enable_grad():
-        run = _Run.of(model, inputs, hx)
-        value = loss(run.output)
+        found = run(model, inputs, hx, graph=True)
+        value = loss(found.output)
         if not isinstance(value, Tensor) or value.dim() != 0 or not value.requires_grad:
             _checks.fail("loss", "a scalar tensor that depends on the output", value)
-        norms = run.norms(value)
-        return norms[0] if len(norms) == 1 else norms
+        return _norms(found, value)
 
 
-class _Run(NamedTuple):
-    """A model run step by step, with a graph: states by recurrence and time, and the output."""
+def _finals(run: Run) -> list[Tensor]:
+    """h_n, and c_n where the state has a hidden part, in torch's layout; none in depth."""
+    if not run.cells:
+        return []
+    last = [path[-1] for path in run.states]
+    seen = [cell.read(x) for cell, x in zip(run.cells, last, strict=True)]
+    rest = [x[..., s.shape[-1] :] for s, x in zip(seen, last, strict=True)]
+    return [torch.stack(seen)] + ([torch.stack(rest)] if rest[0].shape[-1] else [])
 
-    states: list[list[Tensor]]
-    output: Tensor
-    cells: tuple[Cell, ...]
 
-    @classmethod
-    def of(cls, model: Any, inputs: Tensor, hx: Any) -> Self:
-        maps = feed_forward(model)
-        if maps is not None:
-            path = follow(maps, inputs.detach().requires_grad_())
-            return cls([path], path[-1], ())
-        cells = recurrence(model)
-        x0 = [x.detach().requires_grad_() for x in initial_states(model, cells, inputs, hx)]
-        states, _, output = cells.run(inputs.detach(), x0)
-        return cls(states, output, cells.cells)
-
-    def finals(self) -> list[Tensor]:
-        """h_n, and c_n where the state has a hidden part, in torch's layout."""
-        last = [path[-1] for path in self.states]
-        seen = [cell.read(x) for cell, x in zip(self.cells, last, strict=True)]
-        rest = [x[..., s.shape[-1] :] for s, x in zip(seen, last, strict=True)]
-        return [torch.stack(seen)] + ([torch.stack(rest)] if rest[0].shape[-1] else [])
-
-    def norms(self, loss: Tensor) -> Tensor:
-        """‖∂loss/∂x_k‖, (recurrences, T + 1); zero where the loss does not depend on x_k."""
-        flat = [x for path in self.states for x in path]
-        grads = torch.autograd.grad(loss, flat, allow_unused=True)
-        norms = [loss.new_zeros(()) if g is None else g.norm() for g in grads]
-        return torch.stack(norms).detach().reshape(len(self.states), -1)
+def _norms(run: Run, loss: Tensor) -> Tensor:
+    """‖∂loss/∂x_k‖, (T + 1,), or a row for each of several recurrences; zero where unused."""
+    flat = [x for path in run.states for x in path]
+    grads = torch.autograd.grad(loss, flat, allow_unused=True)
+    norms = [loss.new_zeros(()) if g is None else g.norm() for g in grads]
+    table = torch.stack(norms).detach().reshape(len(run.states), -1)
+    return table[0] if len(table) == 1 else table
 
 
 class GradientWatcher:
@@ -155,12 +139,7 @@ class GradientWatcher:
                 self._handles.append(p.register_hook(hook))  # type: ignore[no-untyped-call]
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Remove the hooks."""
         while self._handles:
             self._handles.pop().remove()
@@ -195,11 +174,11 @@ class GradientWatcher:
             if not self._handles:  # the block has ended
                 return
             with torch.enable_grad():
-                run = _Run.of(module, inputs, hx)
-                ours = [run.output, *run.finals()] if run.cells else [run.output]
+                found = run(module, inputs, hx, graph=True)
+                ours = [found.output, *_finals(found)]
                 pairs = [(ours[k], g) for k, g in zip(live, grads, strict=True) if g is not None]
-                norms = run.norms(torch.stack([(o * g).sum() for o, g in pairs]).sum())
-            self.states.setdefault(name, []).append(norms[0] if len(norms) == 1 else norms)
+                norms = _norms(found, torch.stack([(o * g).sum() for o, g in pairs]).sum())
+            self.states.setdefault(name, []).append(norms)
 
         register_multi_grad_hook(tuple(live.values()), after_backward)
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from roann import _checks
 from roann.diagnostics.maps import Jacobian, Map
-from roann.diagnostics.systems import feed_forward, follow, initial_states, recurrence
+from roann.diagnostics.systems import feed_forward, recurrence, run, within
 
 
 @dataclass(frozen=True)
@@ -78,16 +78,9 @@ def trajectory(model: Any, inputs: Tensor, hx: Any = None, *, layer: int = 0) ->
     Reference: Definition II.1 and Section III.A of the paper.
     """
     with torch.no_grad():
-        maps = feed_forward(model)
-        if maps is not None:
-            return Trajectory(tuple(follow(maps, inputs)), tuple(maps))
-        cells = recurrence(model)
-        if not 0 <= layer < len(cells.cells):
-            _checks.fail("layer", f"an index below {len(cells.cells)}", layer)
-        x0 = initial_states(model, cells, inputs, hx)
-        upto = (layer // cells.directions + 1) * cells.directions
-        states, chains, _ = cells.run(inputs, x0, upto)
-        return Trajectory(tuple(states[layer]), tuple(chains[layer]))
+        found = run(model, inputs, hx, layer, graph=False)
+        which = layer if found.cells else 0
+        return Trajectory(tuple(found.states[which]), tuple(found.maps[which]))
 
 
 def step_jacobian(model: Any, x: Tensor, u: Tensor | None = None, *, layer: int = 0) -> Tensor:
@@ -121,11 +114,9 @@ def step_jacobian(model: Any, x: Tensor, u: Tensor | None = None, *, layer: int 
             cells = recurrence(model)
             if u is None:
                 _checks.fail("u", "the input of the step", None)
-            if not 0 <= layer < len(cells.cells):
-                _checks.fail("layer", f"an index below {len(cells.cells)}", layer)
+            within(layer, cells.cells)
             return cells.cells[layer].maps(u.unsqueeze(0))[0].jacobian(x).to_dense()
-        if not 0 <= layer < len(maps):
-            _checks.fail("layer", f"an index below {len(maps)}", layer)
+        within(layer, maps)
         return maps[layer].jacobian(x).to_dense()
 
 

@@ -48,37 +48,26 @@ class Map(Protocol):
 
 @dataclass(frozen=True)
 class RoaJacobian:
-    """α diag(φ′(y)) W + (1 − α) O: Eq. (14) and (22) of the paper.
+    """α diag(φ′(y)) W + (1 − α) O: Eq. (14) and (22) of the paper."""
 
-    Attributes:
-        slope: φ′(y), (…, N_out).
-        W: (N_out, N_in).
-        O: the filter.
-        alpha: () or (N_out,).
-    """
-
-    slope: Tensor
-    W: Tensor
+    slope: Tensor  # φ′(y), (…, N_out)
+    W: Tensor  # (N_out, N_in)
     O: Linear
-    alpha: Tensor
+    alpha: Tensor  # () or (N_out,)
 
     def matvec(self, v: Tensor) -> Tensor:
-        """J v."""
         return self.alpha * self.slope * (v @ self.W.mT) + (1 - self.alpha) * self.O.matvec(v)
 
     def matvec_transpose(self, w: Tensor) -> Tensor:
-        """Jᵀ w."""
         through_W = (self.alpha * self.slope * w) @ self.W
         return through_W + self.O.matvec_transpose((1 - self.alpha) * w)
 
     def to_dense(self) -> Tensor:
-        """J."""
         O = self.O.to_dense().to(self.W.dtype)
         rest = (1 - self.alpha).unsqueeze(-1) * O
         return (self.alpha * self.slope).unsqueeze(-1) * self.W + rest
 
     def row(self, index: tuple[int, ...]) -> RoaJacobian:
-        """The Jacobian of one row of the batch."""
         return replace(self, slope=self.slope[index])
 
 
@@ -93,11 +82,9 @@ class RoaMap:
     drive: Tensor | None
 
     def __call__(self, x: Tensor) -> Tensor:
-        """x′."""
         return reference.step(x, self.drive, self.W, self.O, self.alpha, self.phi)
 
     def jacobian(self, x: Tensor) -> RoaJacobian:
-        """α diag(φ′(y)) W + (1 − α) O."""
         y = x @ self.W.mT
         slope = self.phi.slope(self.phi.value(y if self.drive is None else y + self.drive))
         return RoaJacobian(slope, self.W, self.O, self.alpha)
@@ -115,24 +102,20 @@ class FunctionJacobian:
         return _called(self.function, x, self.u)
 
     def matvec(self, v: Tensor) -> Tensor:
-        """J v, by forward mode."""
         result: Tensor = jvp(self._at, (self.x,), (v,))[1]
         return result
 
     def matvec_transpose(self, w: Tensor) -> Tensor:
-        """Jᵀ w, by reverse mode."""
         result: Tensor = vjp(self._at, self.x)[1](w)[0]
         return result
 
     def to_dense(self) -> Tensor:
-        """J, row by row of the batch."""
         rows: Callable[..., Tensor] = jacrev(self.function)
         for _ in range(self.x.dim() - 1):
             rows = vmap(rows)
         return _called(rows, self.x, self.u).detach()
 
     def row(self, index: tuple[int, ...]) -> FunctionJacobian:
-        """The Jacobian of one row of the batch."""
         return replace(self, x=self.x[index], u=None if self.u is None else self.u[index])
 
 
@@ -144,11 +127,9 @@ class FunctionMap:
     u: Tensor | None = None
 
     def __call__(self, x: Tensor) -> Tensor:
-        """x′."""
         return _called(self.function, x, self.u)
 
     def jacobian(self, x: Tensor) -> FunctionJacobian:
-        """By `torch.func`."""
         return FunctionJacobian(self.function, x, self.u)
 
 

@@ -40,6 +40,7 @@ A delay line forgets: the product of its Jacobians is nilpotent, and its singula
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator
 
@@ -117,22 +118,15 @@ def lyapunov_exponents(jacobians: Iterable[Tensor], every: int = 1) -> Tensor:
     Reference: the logarithmic growth behind Theorem III.1, per step.
     """
     total: Tensor | None = None
-    steps = 0
-
-    def counted() -> Iterator[Tensor]:
-        nonlocal steps
-        for J in jacobians:
-            steps += 1
-            yield J
-
-    for _, R in _factorised(counted(), every):
+    steps = itertools.count()  # asked for once by each factor
+    for _, R in _factorised((J for J, _ in zip(jacobians, steps, strict=False)), every):
         if R.shape[-2] != R.shape[-1]:
             _checks.fail("jacobians", "square matrices", f"{tuple(R.shape[-2:])}")
         rates = R.diagonal(dim1=-2, dim2=-1).abs().log()
         total = rates if total is None else total + rates
     if total is None:
         _checks.fail("jacobians", "at least one matrix", "none")
-    return (total / steps).sort(dim=-1, descending=True).values
+    return (total / next(steps)).sort(dim=-1, descending=True).values
 
 
 def eigenvalues(jacobian: Tensor) -> Tensor:
@@ -204,15 +198,10 @@ def _times(R: Tensor, U: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class _Flow:
-    """An upper bound on the rank of a product, from the zeros of its factors alone.
+    """An upper bound on the rank of a product, from the zeros of its factors alone."""
 
-    Attributes:
-        live: which coordinates of x_k depend on x_0.
-        rank: how many coordinates carry anything, where the chain so far is narrowest.
-    """
-
-    live: Tensor
-    rank: Tensor
+    live: Tensor  # which coordinates of x_k depend on x_0
+    rank: Tensor  # how many coordinates carry anything, where the chain so far is narrowest
 
     def watched(self, jacobians: Iterable[Tensor]) -> Iterator[Tensor]:
         """The same factors, counted as they go by."""

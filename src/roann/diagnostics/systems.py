@@ -31,30 +31,21 @@ class Steppable(Protocol):
 
 
 class Cell(NamedTuple):
-    """One recurrence: one layer in one direction of a recurrent model.
+    """One recurrence: one layer in one direction of a recurrent model."""
 
-    Attributes:
-        state_size: S, of the flat state.
-        maps: from the inputs (T, …, I) to the T maps they drive.
-        read: the part of a state (…, S) that the layer above, or the output, sees.
-    """
-
-    state_size: int
-    maps: Callable[[Tensor], Sequence[Map]]
-    read: Callable[[Tensor], Tensor]
+    state_size: int  # S, of the flat state
+    maps: Callable[[Tensor], Sequence[Map]]  # from the inputs (T, …, I) to the T maps they drive
+    read: Callable[[Tensor], Tensor]  # the part of a state that the layer above, or output, sees
 
 
 class Roa(NamedTuple):
-    """What the theorems need of a layer of ours: its matrices, α, φ and, in depth, its widths.
-
-    `max_norm` is a cap that holds for the matrices in every forward pass, or None.
-    """
+    """What the theorems need of a layer of ours."""
 
     weights: tuple[Tensor, ...]
     alpha: float | Tensor
     phi: Activation
-    widths: tuple[int, ...] | None
-    max_norm: float | None
+    widths: tuple[int, ...] | None  # in depth
+    max_norm: float | None  # a cap that holds for the weights in every forward pass
 
 
 @dataclass(frozen=True)
@@ -104,6 +95,39 @@ class Recurrence:
                 maps.append(chain)
             u = torch.cat(outputs, -1) if self.directions == 2 else outputs[0]
         return states, maps, u.transpose(0, 1) if self.batch_first and u.dim() == 3 else u
+
+
+class Run(NamedTuple):
+    """A model run step by step: states x_0 … x_M and maps by recurrence, and the output."""
+
+    states: list[list[Tensor]]
+    maps: list[Sequence[Map]]
+    output: Tensor
+    cells: tuple[Cell, ...]  # none of a feed-forward model, which counts as one recurrence
+
+
+def run(model: object, inputs: Tensor, hx: Any, layer: int | None = None, *, graph: bool) -> Run:
+    """Run a model, as far as recurrence `layer` if given; with a graph from its first states on."""
+
+    def first(x: Tensor) -> Tensor:
+        return x.detach().requires_grad_() if graph else x
+
+    maps = feed_forward(model)
+    if maps is not None:
+        path = follow(maps, first(inputs))
+        return Run([path], [maps], path[-1], ())
+    of = recurrence(model)
+    if layer is not None:
+        within(layer, of.cells)
+    x0 = [first(x) for x in initial_states(model, of, inputs, hx)]
+    upto = None if layer is None else (layer // of.directions + 1) * of.directions
+    return Run(*of.run(inputs.detach(), x0, upto), of.cells)
+
+
+def within(layer: int, among: Sequence[object]) -> None:
+    """Refuse an index of a layer that is not there."""
+    if not 0 <= layer < len(among):
+        _checks.fail("layer", f"an index below {len(among)}", layer)
 
 
 def follow(maps: Sequence[Map], x0: Tensor) -> list[Tensor]:
@@ -179,8 +203,7 @@ def roa(model: object, layer: int = 0) -> Roa | None:
     if told is None:
         return None
     if told.recurrent:
-        if not 0 <= layer < len(told.scans):
-            _checks.fail("layer", f"an index below {len(told.scans)}", layer)
+        within(layer, told.scans)
         scan = told.scans[layer]
         return Roa((scan.W,), scan.alpha, scan.phi, None, told.max_norm)
     first, weights = told.scans[0], tuple(scan.W for scan in told.scans)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from roann import _checks
-from roann.filters.base import Filter
+from roann.filters.base import Common, Filter
 from roann.filters.dense import QR, Given, Haar
 from roann.filters.permutation import Cycle, Identity, Permutation
 from roann.filters.spectra import Angles, Broad, Slow, Spectrum, Spread, Still
@@ -84,12 +84,5 @@ def make(
     cls = Angles if name == Angles.name else FILTERS[_checks.choice("filter", name, FILTERS)]
     if horizon is not None and issubclass(cls, Spectrum) and cls is not Angles:
         settings.setdefault("horizon", horizon)
-    return cls(
-        out_features,
-        in_features,
-        depth=depth,
-        generator=generator,
-        device=device,
-        dtype=dtype,
-        **settings,
-    )
+    common = Common(depth=depth, generator=generator, device=device, dtype=dtype)
+    return cls(out_features, in_features, **common, **settings)

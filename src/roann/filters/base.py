@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, NoReturn, Self
+from typing import Any, ClassVar, NoReturn, Self, TypedDict
 
 import torch
 import torch.nn.functional as F
@@ -24,6 +24,15 @@ from torch import Tensor, nn
 
 from roann import _checks
 from roann.kernels.linear import FORMS, Dense, Linear
+
+
+class Common(TypedDict, total=False):
+    """Arguments that mean the same for every filter: see `Filter`."""
+
+    depth: int | None
+    generator: torch.Generator | None
+    device: torch.device | str | None
+    dtype: torch.dtype | None
 
 
 class Filter(nn.Module, ABC):

@@ -20,13 +20,13 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, final
+from typing import Any, ClassVar, Unpack, final
 
 import torch
 from torch import Tensor
 
 from roann import _checks
-from roann.filters.base import Filter, _Source, distance_from_turns
+from roann.filters.base import Common, Filter, _Source, distance_from_turns
 from roann.kernels.linear import Linear, Planes
 
 HORIZON = 1000.0  # of a filter that is made outside a layer
@@ -54,6 +54,7 @@ class Spectrum(Filter):
     """
 
     has_powers = True
+    has_horizon: ClassVar[bool] = True  # whether the angles depend on it
     angle: Tensor
     _last: tuple[Tensor, int, Planes] | None = None  # cosines and sines of the angles as they stand
 
@@ -63,20 +64,10 @@ class Spectrum(Filter):
         in_features: int | None = None,
         *,
         horizon: float = HORIZON,
-        depth: int | None = None,
-        generator: torch.Generator | None = None,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
+        **common: Unpack[Common],
     ) -> None:
         self.horizon = _checks.real("horizon", horizon, positive=True)
-        super().__init__(
-            out_features,
-            in_features,
-            depth=depth,
-            generator=generator,
-            device=device,
-            dtype=dtype,
-        )
+        super().__init__(out_features, in_features, **common)
 
     @abstractmethod
     def _angles(self, planes: int) -> Tensor:
@@ -99,7 +90,7 @@ class Spectrum(Filter):
         """As `Filter`'s; other angles than its own are an unexpected key, and change nothing.
 
         They follow from the settings, and a layer keeps its settings: Note [What travels with the
-        weights] in `roann.nn.module`.
+        weights] in `roann.nn.alpha_module`.
         """
         key = prefix + "angle"
         given = state_dict.get(key)
@@ -152,8 +143,8 @@ class Spectrum(Filter):
         return torch.nn.functional.pad(pairs, (0, odd)) if odd else pairs
 
     def settings(self) -> dict[str, Any]:
-        """The horizon."""
-        return {"horizon": self.horizon}
+        """The horizon, where it matters."""
+        return {"horizon": self.horizon} if self.has_horizon else {}
 
 
 def _numbers(value: Any, shape: torch.Size) -> bool:
@@ -194,13 +185,10 @@ class Still(Spectrum):
     """
 
     name = "still"
+    has_horizon = False
 
     def _angles(self, planes: int) -> Tensor:
         return still(planes)
-
-    def settings(self) -> dict[str, Any]:
-        """None: the horizon does not matter."""
-        return {}
 
 
 @final
@@ -240,13 +228,10 @@ class Spread(Spectrum):
     """
 
     name = "spread"
+    has_horizon = False
 
     def _angles(self, planes: int) -> Tensor:
         return spread(planes)
-
-    def settings(self) -> dict[str, Any]:
-        """None: the horizon does not matter."""
-        return {}
 
 
 @final
@@ -299,20 +284,10 @@ class Angles(Spectrum):
         in_features: int | None = None,
         *,
         angles: Sequence[float] | Tensor,
-        depth: int | None = None,
-        generator: torch.Generator | None = None,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
+        **common: Unpack[Common],
     ) -> None:
         self._own = torch.as_tensor(angles, dtype=torch.float64, device="cpu").detach()
-        super().__init__(
-            out_features,
-            in_features,
-            depth=depth,
-            generator=generator,
-            device=device,
-            dtype=dtype,
-        )
+        super().__init__(out_features, in_features, **common)
 
     def _angles(self, planes: int) -> Tensor:
         if self._own.shape != (planes,) or not bool(self._own.isfinite().all()):

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, Unpack, final
 
 import torch
 from torch import Tensor
 
 from roann import _checks
-from roann.filters.base import Filter, _Source, distance_from_turns, rounding
+from roann.filters.base import Common, Filter, _Source, distance_from_turns, rounding
 from roann.filters.permutation import permutation
 from roann.kernels.linear import Linear, Rotation
 
@@ -85,11 +85,8 @@ class Rotations(Filter):
 class _Reflections(Linear):
     """H_1 H_2 … H_k with H = I − 2 v vᵀ, for unit v: vectors (k, N), or (T, k, N)."""
 
+    rank = 2
     vectors: Tensor
-
-    @property
-    def stacked(self) -> bool:
-        return self.vectors.dim() == 3
 
     def _reflect(self, x: Tensor, order: range) -> Tensor:
         for j in order:
@@ -139,20 +136,10 @@ class Householder(Filter):
         in_features: int | None = None,
         *,
         reflections: int = 8,
-        depth: int | None = None,
-        generator: torch.Generator | None = None,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
+        **common: Unpack[Common],
     ) -> None:
         self._reflections = _checks.size("reflections", reflections)
-        super().__init__(
-            out_features,
-            in_features,
-            depth=depth,
-            generator=generator,
-            device=device,
-            dtype=dtype,
-        )
+        super().__init__(out_features, in_features, **common)
 
     def _draw(self, source: _Source) -> dict[str, Tensor]:
         v = source.normal(*self._lead(), self._reflections, self.larger)

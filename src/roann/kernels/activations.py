@@ -14,23 +14,14 @@ LEAK = 0.01  # slope of leaky_relu below zero, as in torch.nn.LeakyReLU
 
 @dataclass(frozen=True)
 class Activation:
-    """A nonlinearity with what the theorems need to know of it.
-
-    Attributes:
-        name: its name in the table.
-        code: the number the native kernel knows it by.
-        value: φ, elementwise.
-        slope: φ′(y) as a function of φ(y). At a kink it equals torch's choice.
-        r: the largest slope, so that φ′ takes values in [0, r] (Theorems II.1 and III.1).
-        R: |φ| ≤ R if φ is bounded, else None.
-    """
+    """A nonlinearity with what the theorems need to know of it."""
 
     name: str
-    code: int
-    value: Callable[[Tensor], Tensor]
-    slope: Callable[[Tensor], Tensor]
-    r: float
-    R: float | None
+    code: int  # the number the native kernel knows it by
+    value: Callable[[Tensor], Tensor]  # φ, elementwise
+    slope: Callable[[Tensor], Tensor]  # φ′(y) as a function of φ(y); at a kink as torch's
+    r: float  # the largest slope: φ′ takes values in [0, r] (Theorems II.1 and III.1)
+    R: float | None  # |φ| ≤ R if φ is bounded
 
 
 def _tanh_slope(f: Tensor) -> Tensor:

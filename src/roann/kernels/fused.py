@@ -12,7 +12,7 @@ from torch import Tensor
 
 from roann.kernels.linear import Dense
 from roann.kernels.outer import add_outer
-from roann.kernels.problem import LARGE_ALPHA, Adjoint, Before, Problem, Room, Undone
+from roann.kernels.problem import LARGE_ALPHA, Adjoint, Before, Maybe, Problem, Room, Undone
 from roann.kernels.reference import mix
 
 __all__ = ["add_outer", "backward", "forward", "inverse", "project", "supports", "trace_room"]
@@ -88,13 +88,9 @@ def _terms(alpha: Tensor, part: Tensor, after: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def backward(
-    p: Problem,
-    trace: Tensor,
-    after: Tensor | None,
-    g_states: Tensor | None,
-    g_last: Tensor | None,
+    p: Problem, trace: Tensor, after: Maybe, g_states: Maybe, g_last: Maybe,
     before: Before | None = None,
-) -> Adjoint:
+) -> Adjoint:  # fmt: skip
     """See `Kernel.backward`."""
     B, N = p.x0.shape[0], trace.shape[-1]
     found, moved = torch.empty_like(trace), torch.empty_like(trace) if p.terms else None

@@ -48,14 +48,7 @@ class Gradients:
         """Return to what `copy` holds."""
         vars(self).update(vars(copy))
 
-    def add(
-        self,
-        p: Problem,
-        start: int,
-        before: Before,
-        found: Adjoint,
-        kernel: Kernel,
-    ) -> None:
+    def add(self, p: Problem, start: int, before: Before, found: Adjoint, kernel: Kernel) -> None:
         """Add what the steps of segment `p`, beginning at step `start`, contribute (Eq. 13, 23).
 
         `before` are the states before each step, see `Problem.before`.

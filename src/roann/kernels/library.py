@@ -17,37 +17,37 @@ from roann.kernels.activations import ACTIVATIONS
 from roann.kernels.linear import FORMS
 
 ISAS = ("baseline", "avx2", "avx512")
+_NUMBER, _ARRAY = ctypes.c_int64, ctypes.c_void_p
+
+
+def _fields(*groups: tuple[type, str]) -> list[tuple[str, type]]:
+    return [(name, kind) for kind, names in groups for name in names.split()]
 
 
 class Args(ctypes.Structure):
     """`struct Args` of native_problem.h, field by field."""
 
-    _fields_ = [
-        *((name, ctypes.c_int64) for name in ("op", "dtype", "isa", "layout", "phi", "filter")),
-        *((name, ctypes.c_int64) for name in ("slopes", "threads", "T", "B", "N", "I")),
-        *((name, ctypes.c_int64) for name in ("rounds", "begin", "end")),
-        *((name, ctypes.c_void_p) for name in ("x0", "u", "W", "W_i", "b", "alpha")),
-        *((name, ctypes.c_int64) for name in ("x0_row", "u_step", "u_row", "W_step", "b_step")),
-        *((name, ctypes.c_int64) for name in ("alpha_step", "alpha_unit")),
-        *((name, ctypes.c_void_p) for name in ("O0", "O1", "O2")),
-        ("O_step", ctypes.c_int64),
-        ("starts", ctypes.c_void_p),
-        *((name, ctypes.c_void_p) for name in ("states", "slope", "g_states")),
-        *((name, ctypes.c_int64) for name in ("g_step", "g_row")),
-        *((name, ctypes.c_void_p) for name in ("a", "lambda0", "after", "moved")),
-        *((name, ctypes.c_void_p) for name in ("g_W", "g_b", "packed")),
-    ]
+    _fields_ = _fields(
+        (_NUMBER, "op dtype isa layout phi filter slopes threads T B N I rounds begin end"),
+        (_ARRAY, "x0 u W W_i b alpha"),
+        (_NUMBER, "x0_row u_step u_row W_step b_step alpha_step alpha_unit"),
+        (_ARRAY, "O0 O1 O2"),
+        (_NUMBER, "O_step"),
+        (_ARRAY, "starts states slope g_states"),
+        (_NUMBER, "g_step g_row"),
+        (_ARRAY, "a lambda0 after moved g_W g_b packed"),
+    )
 
 
 class Outer(ctypes.Structure):
     """`struct Outer` of native_outer.h, field by field."""
 
-    _fields_ = [
-        *((name, ctypes.c_int64) for name in ("dtype", "isa", "threads", "rows", "N", "M", "I")),
-        *((name, ctypes.c_void_p) for name in ("a", "x", "u")),
-        *((name, ctypes.c_int64) for name in ("a_row", "x_row", "u_row")),
-        *((name, ctypes.c_void_p) for name in ("W", "W_i", "b", "sums")),
-    ]
+    _fields_ = _fields(
+        (_NUMBER, "dtype isa threads rows N M I"),
+        (_ARRAY, "a x u"),
+        (_NUMBER, "a_row x_row u_row"),
+        (_ARRAY, "W W_i b sums"),
+    )
 
 
 OTHER_BUILD = "it was built from another version of roann; reinstall roann"

@@ -8,6 +8,7 @@ as in a feed-forward network (depth is time with untied weights).
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Self
@@ -19,24 +20,17 @@ from torch import Tensor
 
 @dataclass(eq=False)
 class Linear(ABC):
-    """Abstract: a linear map applied to the last dimension of x.
+    """Abstract: a linear map applied to the last dimension of x."""
 
-    Attributes:
-        name: its name in `FORMS`; a scan multiplies by the dense matrix of a form without one.
-        code: the number the native kernel knows it by, if it does.
-        names: the names of its tensors, which are its annotated fields.
-        integers: those that hold places in x, not numbers.
-        rectangular: whether N_out and N_in may differ; otherwise a rectangular filter is a corner.
-    """
-
-    name: ClassVar[str | None] = None
-    code: ClassVar[int | None] = None
-    names: ClassVar[tuple[str, ...]] = ()
-    integers: ClassVar[tuple[str, ...]] = ()
-    rectangular: ClassVar[bool] = False
+    name: ClassVar[str | None] = None  # in `FORMS`; one without is made a dense matrix by a scan
+    code: ClassVar[int | None] = None  # the number the native kernel knows it by, if it does
+    names: ClassVar[tuple[str, ...]] = ()  # of its tensors, which are its annotated fields
+    integers: ClassVar[tuple[str, ...]] = ()  # those that hold places in x, not numbers
+    rectangular: ClassVar[bool] = False  # otherwise a rectangular filter is a corner of a square
+    rank: ClassVar[int] = 1  # dimensions of its last tensor, without that of the steps
 
     def __init_subclass__(cls) -> None:
-        cls.names = tuple(cls.__annotations__)
+        cls.names = (*cls.names, *inspect.get_annotations(cls))
 
     def tensors(self) -> tuple[Tensor, ...]:
         """Every tensor of the form, in a fixed order (see `with_tensors`)."""
@@ -47,9 +41,10 @@ class Linear(ABC):
         return type(self)(*tensors)
 
     @property
-    @abstractmethod
     def stacked(self) -> bool:
         """Whether the tensors carry a leading step dimension."""
+        last: Tensor = getattr(self, self.names[-1])
+        return last.dim() > self.rank
 
     def shapes(self, out: int, into: int) -> tuple[tuple[int, ...], ...]:
         """The shapes of the tensors of one map, without the step dimension."""
@@ -85,6 +80,7 @@ class Dense(Linear):
     name = "dense"
     code = 0
     rectangular = True
+    rank = 2
     matrix: Tensor
 
     def shapes(self, out: int, into: int) -> tuple[tuple[int, ...], ...]:
@@ -92,10 +88,6 @@ class Dense(Linear):
 
     def tensors(self) -> tuple[Tensor, ...]:
         return (self.matrix,)
-
-    @property
-    def stacked(self) -> bool:
-        return self.matrix.dim() == 3
 
     def matvec(self, x: Tensor) -> Tensor:
         if self.stacked:
@@ -136,10 +128,6 @@ class Gather(Linear):
     def tensors(self) -> tuple[Tensor, ...]:
         return self.index, self.inverse
 
-    @property
-    def stacked(self) -> bool:
-        return self.index.dim() == 2
-
     def matvec(self, x: Tensor) -> Tensor:
         return _take(x, self.index)
 
@@ -152,69 +140,56 @@ class Gather(Linear):
 
 
 @dataclass(eq=False)
-class Rotation(Linear):
-    """Disjoint plane rotations: (O x)_i = cos_i x_i + sin_i x[partner_i]. O(N).
+class _Turning(Linear):
+    """Abstract: rotations of planes, (O x)_i = cos_i x_i + sin_i x[partner of i]. O(N).
 
     The two members of a plane have equal cos and opposite sin; a coordinate without a partner
-    (N odd) is its own, with cos = 1 and sin = 0. So Oᵀ is the same with −sin.
+    (N odd) has cos = 1 and sin = 0. So Oᵀ is the same with −sin.
     """
+
+    cos: Tensor
+    sin: Tensor
+
+    @abstractmethod
+    def _partners(self, x: Tensor) -> Tensor:
+        """x with the two coordinates of every plane exchanged."""
+
+    def matvec(self, x: Tensor) -> Tensor:
+        return _stack_like(self.cos, x) * x + _stack_like(self.sin, x) * self._partners(x)
+
+    def matvec_transpose(self, x: Tensor) -> Tensor:
+        return _stack_like(self.cos, x) * x - _stack_like(self.sin, x) * self._partners(x)
+
+    def to_dense(self) -> Tensor:
+        *lead, N = self.cos.shape
+        eye = torch.eye(N, device=self.cos.device, dtype=self.cos.dtype).expand(*lead, N, N)
+        return torch.diag_embed(self.cos) + self.sin.unsqueeze(-1) * self._partners(eye)
+
+
+@dataclass(eq=False)
+class Rotation(_Turning):
+    """Rotations of disjoint planes of any coordinates; one without a partner is its own."""
 
     name = "rotation"
     code = 2
     integers = ("partner",)
-    cos: Tensor
-    sin: Tensor
     partner: Tensor
 
-    @property
-    def stacked(self) -> bool:
-        return self.cos.dim() == 2
-
-    def matvec(self, x: Tensor) -> Tensor:
-        return _stack_like(self.cos, x) * x + _stack_like(self.sin, x) * _take(x, self.partner)
-
-    def matvec_transpose(self, x: Tensor) -> Tensor:
-        return _stack_like(self.cos, x) * x - _stack_like(self.sin, x) * _take(x, self.partner)
-
-    def to_dense(self) -> Tensor:
-        N = self.cos.shape[-1]
-        eye = torch.eye(N, device=self.cos.device, dtype=self.cos.dtype)
-        return torch.diag_embed(self.cos) + self.sin.unsqueeze(-1) * eye[self.partner]
+    def _partners(self, x: Tensor) -> Tensor:
+        return _take(x, self.partner)
 
 
 @dataclass(eq=False)
-class Planes(Linear):
-    """Rotations of the planes (2j, 2j + 1): (O x)_i = cos_i x_i + sin_i x_{i±1}. O(N).
-
-    A `Rotation` whose pairs are fixed, so that a kernel swaps the lanes of a register and gathers
-    nothing. The last coordinate of an odd N has cos = 1 and sin = 0.
-    """
+class Planes(_Turning):
+    """Rotations of the planes (2j, 2j + 1): a kernel swaps the lanes of a register, no gather."""
 
     name = "planes"
     code = 3
-    cos: Tensor
-    sin: Tensor
 
-    @property
-    def stacked(self) -> bool:
-        return self.cos.dim() == 2
-
-    def matvec(self, x: Tensor) -> Tensor:
-        return _stack_like(self.cos, x) * x + _stack_like(self.sin, x) * _neighbours(x)
-
-    def matvec_transpose(self, x: Tensor) -> Tensor:
-        return _stack_like(self.cos, x) * x - _stack_like(self.sin, x) * _neighbours(x)
-
-    def to_dense(self) -> Tensor:
-        eye = torch.eye(self.cos.shape[-1], device=self.cos.device, dtype=self.cos.dtype)
-        return torch.diag_embed(self.cos) + self.sin.unsqueeze(-1) * _neighbours(eye)
-
-
-def _neighbours(x: Tensor) -> Tensor:
-    """x with the two coordinates of every plane (2j, 2j + 1) exchanged; an odd last one stays."""
-    even = x.shape[-1] // 2 * 2
-    swapped = x[..., :even].reshape(*x.shape[:-1], even // 2, 2).flip(-1).flatten(-2)
-    return swapped if even == x.shape[-1] else torch.cat([swapped, x[..., even:]], -1)
+    def _partners(self, x: Tensor) -> Tensor:
+        even = x.shape[-1] // 2 * 2  # an odd last one stays
+        swapped = x[..., :even].reshape(*x.shape[:-1], even // 2, 2).flip(-1).flatten(-2)
+        return swapped if even == x.shape[-1] else torch.cat([swapped, x[..., even:]], -1)
 
 
 FORMS: dict[str | None, type[Linear]] = {

@@ -21,14 +21,14 @@ import math
 import warnings
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from roann.kernels.gradients import Gradients
-from roann.kernels.problem import Before, Kernel, Problem, Room
-from roann.theorem import schatten
+from roann.kernels.problem import Before, Kernel, Maybe, Problem, Room
+from roann.theorem import power_norms, schatten
 
 ANCHORS = 64  # exact states the reversible mode keeps, at most, whatever T
 BLOCK = 1 << 21  # numbers in one (steps, B, N) block of the reversible mode
@@ -39,18 +39,15 @@ class DriftWarning(UserWarning):
     """A reversible scan could not be undone accurately and was recomputed."""
 
 
+Found = tuple[Tensor | None, Tensor, Tensor]  # the states if wanted, x[T], what to keep
+
+
 class Memory(Protocol):
-    """A way to remember a scan.
+    """A way to remember a scan."""
 
-    Attributes:
-        needs_states: whether `backward` reads the states that `forward` found.
-    """
+    needs_states: bool  # whether `backward` reads the states that `forward` found
 
-    needs_states: bool
-
-    def forward(
-        self, kernel: Kernel, p: Problem, last_only: bool
-    ) -> tuple[Tensor | None, Tensor, Tensor]:
+    def forward(self, kernel: Kernel, p: Problem, last_only: bool) -> Found:
         """(the states, or None if only x[T] is wanted; x[T]; what to keep for `backward`)."""
         ...
 
@@ -58,18 +55,60 @@ class Memory(Protocol):
         """Shape and dtype of what `forward` keeps; asked of tensors that may hold no data."""
         ...
 
-    def backward(
-        self,
-        kernel: Kernel,
-        p: Problem,
-        states: Tensor | None,
-        kept: Tensor,
-        g_states: Tensor | None,
-        g_last: Tensor | None,
-        grads: Gradients,
-    ) -> Tensor:
-        """∂ℓ/∂x[0], with everything else added to `grads`."""
+    def backward(self, way: Way, states: Maybe, kept: Tensor, g_last: Maybe) -> Tensor:
+        """∂ℓ/∂x[0], with everything else added to `way.grads`."""
         ...
+
+
+class Way(NamedTuple):
+    """The way back through a scan, which may be gone in pieces; `grads` collects what they add."""
+
+    kernel: Kernel
+    p: Problem
+    g_states: Tensor | None
+    grads: Gradients
+
+    def sweep(
+        self, piece: Problem, start: int, before: Callable[[], Before], after: Maybe,
+        trace: Tensor, lam: Maybe,
+    ) -> Tensor:  # fmt: skip
+        """The adjoint of a piece of known states that begins at step `start`; its λ[0].
+
+        States that must be gathered are asked for after the sweep: threads of torch that have just
+        done so would keep its processors busy waiting.
+        """
+        g = self.g_states
+        if g is not None and piece.steps < self.p.steps:
+            g = g[self.p.cut(start, start + piece.steps)]
+        at_hand = before() if piece.ragged is None else None
+        found = self.kernel.backward(piece, trace, after, g, lam, at_hand)
+        self.grads.add(piece, start, at_hand or before(), found, self.kernel)
+        return found.first
+
+    def recompute(self, start: int, stop: int, marks: Tensor, lam: Tensor | None) -> Tensor:
+        """The adjoint of steps start … stop − 1, each stretch recomputed from its mark."""
+        stride = _stretch(self.p.segment(start, stop, self.p.x0))
+        for i in reversed(range(len(marks))):
+            low, high = start + i * stride, min(start + (i + 1) * stride, stop)
+            piece = self.p.segment(low, high, marks[i])
+            states, trace = self.kernel.forward(piece, True)
+            assert trace is not None
+            lam = self.sweep(piece, low, partial(piece.before, states), states, trace, lam)
+        assert lam is not None
+        return lam
+
+    def undo(
+        self, start: int, stop: int, x: Tensor, rounds: int, lam: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """The adjoint of steps start … stop − 1 and x[start], from x = x[stop] backwards."""
+        block = max(1, BLOCK // max(1, x.numel()))
+        for high in range(stop, start, -block):
+            low = max(start, high - block)
+            piece = self.p.segment(low, high, x)
+            previous, x, trace, after = self.kernel.inverse(piece, x, rounds)
+            lam = self.sweep(piece, low, partial(piece.apart, previous), after, trace, lam)
+        assert lam is not None
+        return lam, x
 
 
 class Store:
@@ -77,9 +116,7 @@ class Store:
 
     needs_states = True
 
-    def forward(
-        self, kernel: Kernel, p: Problem, last_only: bool
-    ) -> tuple[Tensor | None, Tensor, Tensor]:
+    def forward(self, kernel: Kernel, p: Problem, last_only: bool) -> Found:
         states, trace = kernel.forward(p, True)
         assert trace is not None
         return states, p.final(states).clone(), trace
@@ -87,19 +124,9 @@ class Store:
     def room(self, kernel: Kernel, p: Problem) -> Room:
         return kernel.trace_room(p)
 
-    def backward(
-        self,
-        kernel: Kernel,
-        p: Problem,
-        states: Tensor | None,
-        kept: Tensor,
-        g_states: Tensor | None,
-        g_last: Tensor | None,
-        grads: Gradients,
-    ) -> Tensor:
+    def backward(self, way: Way, states: Maybe, kept: Tensor, g_last: Maybe) -> Tensor:
         assert states is not None
-        before = partial(p.before, states)
-        return _sweep(kernel, p, 0, before, states, kept, g_states, g_last, grads)
+        return way.sweep(way.p, 0, partial(way.p.before, states), states, kept, g_last)
 
 
 class Checkpoint:
@@ -107,25 +134,14 @@ class Checkpoint:
 
     needs_states = False
 
-    def forward(
-        self, kernel: Kernel, p: Problem, last_only: bool
-    ) -> tuple[Tensor | None, Tensor, Tensor]:
+    def forward(self, kernel: Kernel, p: Problem, last_only: bool) -> Found:
         return _run(kernel, p, _stretch(p), last_only)
 
     def room(self, kernel: Kernel, p: Problem) -> Room:
         return _marks(p, _stretch(p)), p.x0.dtype
 
-    def backward(
-        self,
-        kernel: Kernel,
-        p: Problem,
-        states: Tensor | None,
-        kept: Tensor,
-        g_states: Tensor | None,
-        g_last: Tensor | None,
-        grads: Gradients,
-    ) -> Tensor:
-        return _recompute(kernel, p, 0, p.steps, kept, g_states, g_last, grads)
+    def backward(self, way: Way, states: Maybe, kept: Tensor, g_last: Maybe) -> Tensor:
+        return way.recompute(0, way.p.steps, kept, g_last)
 
 
 class Reversible:
@@ -147,9 +163,7 @@ class Reversible:
             stacklevel=2,
         )
 
-    def forward(
-        self, kernel: Kernel, p: Problem, last_only: bool
-    ) -> tuple[Tensor | None, Tensor, Tensor]:
+    def forward(self, kernel: Kernel, p: Problem, last_only: bool) -> Found:
         states, last, anchors = _run(kernel, p, _spacing(p), last_only)
         return states, last, torch.cat([anchors, last.unsqueeze(0)]) if _square(p) else anchors
 
@@ -157,40 +171,29 @@ class Reversible:
         anchors, *shape = _marks(p, _spacing(p))
         return (anchors + _square(p), *shape), p.x0.dtype
 
-    def backward(
-        self,
-        kernel: Kernel,
-        p: Problem,
-        states: Tensor | None,
-        kept: Tensor,
-        g_states: Tensor | None,
-        g_last: Tensor | None,
-        grads: Gradients,
-    ) -> Tensor:
+    def backward(self, way: Way, states: Maybe, kept: Tensor, g_last: Maybe) -> Tensor:
+        p, lam, rounds = way.p, g_last, _rounds(way.p)
         anchors, x = (kept[:-1], kept[-1]) if _square(p) else (kept, kept[:0])
-        rounds = _rounds(p)
         if rounds is None:
             self._tell("a step is no contraction,", "alpha (1 + r |W|) is near or above 1")
         stride, tolerance = _spacing(p), torch.finfo(x.dtype).eps ** 0.5
-        lam = g_last
         for i in reversed(range(len(anchors))):
             start, stop, exact = i * stride, min((i + 1) * stride, p.steps), anchors[i]
             drift = math.inf
             if rounds is not None:
-                before = grads.copy()
-                undone, x = _undo(p, start, stop, x, rounds, kernel, g_states, lam, grads)
+                before = way.grads.copy()
+                undone, x = way.undo(start, stop, x, rounds, lam)
                 drift = _drift(x, exact)
             if drift <= tolerance:
                 lam = undone
             else:
                 if rounds is not None:
-                    self._tell(
-                        "undone states drift,", f"by {drift:.1e} where {tolerance:.1e} is allowed"
-                    )
-                    grads.restore(before)
+                    limit = f"where {tolerance:.1e} is allowed"
+                    self._tell("undone states drift,", f"by {drift:.1e} {limit}")
+                    way.grads.restore(before)
                 span = p.segment(start, stop, exact)
-                marks = _run(kernel, span, _stretch(span), True)[2]
-                lam = _recompute(kernel, p, start, stop, marks, g_states, lam, grads)
+                marks = _run(way.kernel, span, _stretch(span), True)[2]
+                lam = way.recompute(start, stop, marks, lam)
             x = exact
         assert lam is not None
         return lam
@@ -223,9 +226,7 @@ def _marks(p: Problem, stride: int) -> tuple[int, int, int]:
     return -(-p.steps // stride), p.x0.shape[0], p.x0.shape[1]
 
 
-def _run(
-    kernel: Kernel, p: Problem, stride: int, last_only: bool
-) -> tuple[Tensor | None, Tensor, Tensor]:
+def _run(kernel: Kernel, p: Problem, stride: int, last_only: bool) -> Found:
     """The scan in stretches of `stride` steps, with the state before each stretch."""
     states = None if last_only else p.x0.new_empty(p.shape(p.W.shape[-2]))
     x, marks = p.x0, p.x0.new_empty(_marks(p, stride))
@@ -255,77 +256,6 @@ def _run_blocks(
     return x
 
 
-def _sweep(
-    kernel: Kernel,
-    p: Problem,
-    start: int,
-    before: Callable[[], Before],
-    after: Tensor | None,
-    trace: Tensor,
-    g_states: Tensor | None,
-    g_last: Tensor | None,
-    grads: Gradients,
-) -> Tensor:
-    """The adjoint of one segment `p` of known states, see `Kernel.backward`; its λ[0].
-
-    States that must be gathered are asked for after the sweep: threads of torch that have just done
-    so would keep its processors busy waiting.
-    """
-    at_hand = before() if p.ragged is None else None
-    found = kernel.backward(p, trace, after, g_states, g_last, at_hand)
-    grads.add(p, start, at_hand or before(), found, kernel)
-    return found.first
-
-
-def _recompute(
-    kernel: Kernel,
-    p: Problem,
-    start: int,
-    stop: int,
-    marks: Tensor,
-    g_states: Tensor | None,
-    g_last: Tensor | None,
-    grads: Gradients,
-) -> Tensor:
-    """The adjoint of steps start … stop − 1, each stretch recomputed from its mark."""
-    lam, stride = g_last, _stretch(p.segment(start, stop, p.x0))
-    for i in reversed(range(len(marks))):
-        low, high = start + i * stride, min(start + (i + 1) * stride, stop)
-        piece = p.segment(low, high, marks[i])
-        states, trace = kernel.forward(piece, True)
-        assert trace is not None
-        g = None if g_states is None else g_states[p.cut(low, high)]
-        before = partial(piece.before, states)
-        lam = _sweep(kernel, piece, low, before, states, trace, g, lam, grads)
-    assert lam is not None
-    return lam
-
-
-def _undo(
-    p: Problem,
-    start: int,
-    stop: int,
-    x: Tensor,
-    rounds: int,
-    kernel: Kernel,
-    g_states: Tensor | None,
-    g_last: Tensor | None,
-    grads: Gradients,
-) -> tuple[Tensor, Tensor]:
-    """The adjoint of steps start … stop − 1 and x[start], from x = x[stop] backwards."""
-    lam = g_last
-    block = max(1, BLOCK // max(1, x.numel()))
-    for high in range(stop, start, -block):
-        low = max(start, high - block)
-        piece = p.segment(low, high, x)
-        previous, x, trace, after = kernel.inverse(piece, x, rounds)
-        before = partial(piece.apart, previous)
-        g = None if g_states is None else g_states[p.cut(low, high)]
-        lam = _sweep(kernel, piece, low, before, after, trace, g, lam, grads)
-    assert lam is not None
-    return lam, x
-
-
 def _drift(x: Tensor, exact: Tensor) -> float:
     """By how much of its norm a row is off, at most: large rows must not hide a small one."""
     if exact.numel() == 0:
@@ -348,10 +278,4 @@ def _rounds(p: Problem) -> int | None:
 
 def _norm(W: Tensor) -> float:
     """‖W‖ from above; of a stack, the largest by power iteration, rounded up for what it misses."""
-    if W.dim() == 2:
-        return float(schatten(W))
-    v = W.mT @ W.sum(-1, keepdim=True) + W.abs().amax(-2).unsqueeze(-1)
-    for _ in range(16):
-        v = v / torch.linalg.vector_norm(v, dim=-2, keepdim=True).clamp_min(1e-30)
-        v = W.mT @ (W @ v)
-    return 1.1 * float(torch.linalg.vector_norm(v, dim=-2).max().sqrt())
+    return float(schatten(W)) if W.dim() == 2 else 1.1 * float(power_norms(W).max())

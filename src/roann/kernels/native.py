@@ -13,7 +13,7 @@ from roann import _checks
 from roann.kernels import fused, outer, workspace
 from roann.kernels.library import ISAS, Args, Outer, available, isa, library, why_not
 from roann.kernels.linear import Dense
-from roann.kernels.problem import Adjoint, Before, Problem, Room, Undone
+from roann.kernels.problem import Adjoint, Before, Maybe, Problem, Room, Undone
 from roann.kernels.workspace import release
 
 __all__ = [
@@ -218,13 +218,9 @@ def forward(p: Problem, keep: bool) -> tuple[Tensor, Tensor | None]:
 
 
 def backward(
-    p: Problem,
-    trace: Tensor,
-    after: Tensor | None,
-    g_states: Tensor | None,
-    g_last: Tensor | None,
+    p: Problem, trace: Tensor, after: Maybe, g_states: Maybe, g_last: Maybe,
     before: Before | None = None,
-) -> Adjoint:
+) -> Adjoint:  # fmt: skip
     """See `Kernel.backward`. The trace comes from `forward` above."""
     sweep = _Sweep(p, _BACKWARD)
     args = sweep.args
@@ -297,14 +293,7 @@ def inverse(p: Problem, last: Tensor, rounds: int) -> Undone:
     return Undone(previous, x, trace, after)
 
 
-def add_outer(
-    a: Tensor,
-    x: Tensor,
-    u: Tensor | None,
-    W: Tensor | None,
-    W_i: Tensor | None,
-    b: Tensor | None,
-) -> None:
+def add_outer(a: Tensor, x: Tensor, u: Maybe, W: Maybe, W_i: Maybe, b: Maybe) -> None:
     """See `Kernel.add_outer`: all three in one pass.
 
     BLAS would need two, and its threads, which stay awake for more work, slow down the sweep that

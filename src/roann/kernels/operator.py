@@ -13,7 +13,6 @@ reference loop: the fast kernels need no second adjoint.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -25,9 +24,10 @@ from roann.kernels import fused, native, reference
 from roann.kernels.activations import ACTIVATIONS
 from roann.kernels.gradients import LEAVES, Gradients
 from roann.kernels.linear import FORMS
-from roann.kernels.memory import MEMORIES, run_to_end
+from roann.kernels.memory import MEMORIES, Way, run_to_end
 from roann.kernels.problem import Kernel, Problem
 from roann.kernels.ragged import Ragged
+from roann.kernels.watch import transforming, without_autocast
 
 KERNELS: dict[str, Kernel] = {"native": native, "fused": fused}  # the fastest first
 
@@ -37,29 +37,20 @@ _OF_O = 3  # tensors that the form of a filter has, at most
 _TENSORS = "Tensor x0, Tensor? u, Tensor W, Tensor? W_i, Tensor? b, Tensor alpha, "
 _TENSORS += "Tensor O0, Tensor? O1, Tensor? O2"
 _REST = "str plan, SymInt steps, SymInt[]? sizes"
-_NOTHING = nullcontext()
 
 
 class Plan(NamedTuple):
     """The arguments of a scan that are not tensors.
 
     One string to the dispatcher: the time it takes grows with the square of the arguments' number.
-
-    Attributes:
-        phi: the name of φ.
-        form: the name of the filter's form.
-        backend: a name in `KERNELS`, or "auto".
-        memory: a name in `MEMORIES`.
-        keep: "nothing", the "slopes" that an adjoint needs, or the "terms" to learn α as well.
-        output: "states", or "last" where the states are not wanted.
     """
 
     phi: str
     form: str
-    backend: str
+    backend: str  # a name in `KERNELS`, or "auto"
     memory: str
-    keep: str
-    output: str
+    keep: str  # "nothing", the "slopes" an adjoint needs, or the "terms" to learn α as well
+    output: str  # "states", or "last" where the states are not wanted
 
     def __str__(self) -> str:
         return " ".join(self)
@@ -88,7 +79,10 @@ def scan(p: Problem, backend: str, memory: str, last_only: bool) -> tuple[Tensor
     sizes = None if p.ragged is None else list(p.ragged.sizes)
     call: Callable[..., Any] = torch.ops.roann.scan.default
     if not torch.compiler.is_compiling():
-        call = torch.ops.roann.scan_forward.default if keep == "nothing" else _recorded
+        if keep == "nothing":
+            call = torch.ops.roann.scan_forward.default
+        elif not transforming():
+            call = _Scan.apply
     try:
         states, last = call(*padded, plan, p.steps, sizes)[:2]
     except (AssertionError, NotImplementedError, RuntimeError, TypeError) as error:
@@ -111,16 +105,6 @@ class _Scan(torch.autograd.Function):
     def backward(ctx: Any, *g: Any) -> Tensors:
         g_states, g_last = g
         return _derivative(ctx, g_states, g_last, None)
-
-
-def _recorded(*args: Any) -> tuple[Any, ...]:
-    """The operator with its derivative, at the least cost."""
-    try:
-        return _Scan.apply(*args)  # type: ignore[no-any-return, no-untyped-call]
-    except RuntimeError as error:
-        if "setup_context" not in str(error):  # what torch says inside a transform of torch.func
-            raise
-        return torch.ops.roann.scan.default(*args)  # type: ignore[no-any-return]
 
 
 def _explain(tensors: Tensors, error: Exception) -> None:
@@ -163,13 +147,6 @@ def _states_wanted(plan: Plan) -> bool:
     return plan.output == "states" or (
         plan.keep != "nothing" and MEMORIES[plan.memory].needs_states
     )
-
-
-def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
-    """A state must not be rounded T times: autocast is off within a scan."""
-    if _checks.autocast(x):
-        return torch.autocast(x.device.type, enabled=False)
-    return _NOTHING
 
 
 def _scan(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
@@ -236,7 +213,7 @@ def _scan_backward(*args: Any) -> tuple[Tensor, ...]:
         if kept_nothing:
             states, _, kept = memory.forward(kernel, p, True)
         grads = Gradients.wanted(p, wanted)
-        grads.x0 = memory.backward(kernel, p, states, kept, g_states, g_last, grads)
+        grads.x0 = memory.backward(Way(kernel, p, g_states, grads), states, kept, g_last)
     return tuple(
         getattr(grads, name) if need else p.x0.new_empty(0)
         for name, need in zip(LEAVES, wanted, strict=True)
@@ -318,19 +295,16 @@ def _one_by_one(name: str) -> Callable[..., tuple[tuple[Tensor, ...], tuple[int,
 def _register() -> None:
     """Tell torch of the operators."""
     library: Any = _library
-    for name in ("scan", "scan_forward"):
-        library.define(f"{name}({_TENSORS}, {_REST}) -> (Tensor, Tensor, Tensor)")
-    for name in ("scan_backward", "scan_adjoint"):
-        library.define(
-            f"{name}(Tensor? g_states, Tensor? g_last, Tensor? states, Tensor kept, {_TENSORS}, "
-            f"{_REST}, bool[] wanted) -> ({', '.join(['Tensor'] * len(LEAVES))})"
-        )
-    for name, serve, fake in (
-        ("scan", _scan, _scan_fake),
-        ("scan_forward", _scan, _scan_fake),
-        ("scan_backward", _scan_backward, _scan_backward_fake),
-        ("scan_adjoint", _scan_backward, _scan_backward_fake),
+    forth = f"({_TENSORS}, {_REST}) -> (Tensor, Tensor, Tensor)"
+    back = f"(Tensor? g_states, Tensor? g_last, Tensor? states, Tensor kept, {_TENSORS}, "
+    back += f"{_REST}, bool[] wanted) -> ({', '.join(['Tensor'] * len(LEAVES))})"
+    for name, schema, serve, fake in (
+        ("scan", forth, _scan, _scan_fake),
+        ("scan_forward", forth, _scan, _scan_fake),
+        ("scan_backward", back, _scan_backward, _scan_backward_fake),
+        ("scan_adjoint", back, _scan_backward, _scan_backward_fake),
     ):
+        library.define(name + schema)
         library.impl(name, serve, "CompositeExplicitAutograd")
         torch.library.register_fake(f"roann::{name}", fake, lib=library)
         torch.library.register_vmap(f"roann::{name}", _one_by_one(name), lib=library)

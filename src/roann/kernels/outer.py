@@ -5,19 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from roann.kernels.problem import Maybe
+
 FEW_INPUTS = 16  # up to which W_i and b are summed in one pass
 CALL = 1 << 34  # multiply-adds in one product, some tenths of a second: signals wait for its end
 _PARTS = 8  # of a sum over rows, whatever the number of threads
 
 
-def add_outer(
-    a: Tensor,
-    x: Tensor,
-    u: Tensor | None,
-    W: Tensor | None,
-    W_i: Tensor | None,
-    b: Tensor | None,
-) -> None:
+def add_outer(a: Tensor, x: Tensor, u: Maybe, W: Maybe, W_i: Maybe, b: Maybe) -> None:
     """See `Kernel.add_outer`.
 
     b is the weight of an input that is always 1. To read a is most of the work for W_i and b, so

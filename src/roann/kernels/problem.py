@@ -26,6 +26,7 @@ from roann.kernels.ragged import Ragged
 
 LARGE_ALPHA = 15 / 16  # see Note [One array for two]
 Room = tuple[tuple[int, ...], torch.dtype]
+Maybe = Tensor | None
 Before = tuple[Tensor, Tensor]  # states before each step, see `Problem.before`
 
 
@@ -37,32 +38,19 @@ class Problem:
     (depth); without it, shared by all steps (time). W and O may be rectangular only if T = 1.
     An array over time (u, states, …) is (T, B, ·), or (S, ·) where sequences are of unequal length
     (`ragged`): then it holds the rows that move, step after step.
-
-    Attributes:
-        x0: (B, N).
-        u: (T, B, I), (S, I) or None.
-        W: (N, N) or (T, N, N).
-        W_i: (N, I), with u.
-        b: (N,), (T, N) or None.
-        O: the filter, see `roann.kernels.linear`.
-        alpha: (), (N,), (T, 1) or (T, N).
-        phi: the nonlinearity.
-        steps: T.
-        ragged: None, or how many rows move at each step; the others keep their state.
-        terms: whether the trace must serve to learn α, see Note [One array for two].
     """
 
-    x0: Tensor
-    u: Tensor | None
-    W: Tensor
-    W_i: Tensor | None
-    b: Tensor | None
+    x0: Tensor  # (B, N)
+    u: Tensor | None  # (T, B, I) or (S, I)
+    W: Tensor  # (N, N) or (T, N, N)
+    W_i: Tensor | None  # (N, I), with u
+    b: Tensor | None  # (N,) or (T, N)
     O: Linear
-    alpha: Tensor
+    alpha: Tensor  # (), (N,), (T, 1) or (T, N)
     phi: Activation
-    steps: int
-    ragged: Ragged | None = None
-    terms: bool = False
+    steps: int  # T
+    ragged: Ragged | None = None  # how many rows move at each step; the others keep their state
+    terms: bool = False  # whether the trace serves to learn α, see Note [One array for two]
 
     def tensors(self) -> tuple[Tensor | None, ...]:
         """Every tensor, in the order of the operators: that of `LEAVES`, then those of O."""
@@ -183,37 +171,22 @@ def _fits(
 
 
 class Adjoint(NamedTuple):
-    """What a backward sweep finds, with λ[k] = ∂ℓ/∂x[k] in full.
+    """What a backward sweep finds, with λ[k] = ∂ℓ/∂x[k] in full."""
 
-    Attributes:
-        a: α φ′(y[k]) λ[k+1] over time; None if `W` is there and nothing else asks for it.
-        first: λ[0], (B, N).
-        moved: λ[k+1] (φ(y[k]) − O x[k]) over time, if `p.terms`.
-        W: the gradient of a W of each step, (T, N, N), if the sweep made it.
-        b: with `W`, that of a b of each step, (T, N).
-    """
-
-    a: Tensor | None
-    first: Tensor
-    moved: Tensor | None
-    W: Tensor | None = None
-    b: Tensor | None = None
+    a: Tensor | None  # α φ′(y[k]) λ[k+1] over time; None if `W` is there and nothing else asks
+    first: Tensor  # λ[0], (B, N)
+    moved: Tensor | None  # λ[k+1] (φ(y[k]) − O x[k]) over time, if `p.terms`
+    W: Tensor | None = None  # the gradient of a W of each step, (T, N, N), if the sweep made it
+    b: Tensor | None = None  # with `W`, that of a b of each step, (T, N)
 
 
 class Undone(NamedTuple):
-    """What an inverse sweep finds.
+    """What an inverse sweep finds."""
 
-    Attributes:
-        previous: x[0] … x[T−1] over time.
-        first: x[0], (B, N).
-        trace: see `Kernel`.
-        after: x[1] … x[T] over time, if `p.terms`.
-    """
-
-    previous: Tensor
-    first: Tensor
-    trace: Tensor
-    after: Tensor | None
+    previous: Tensor  # x[0] … x[T−1] over time
+    first: Tensor  # x[0], (B, N)
+    trace: Tensor  # see `Kernel`
+    after: Tensor | None  # x[1] … x[T] over time, if `p.terms`
 
 
 class Kernel(Protocol):
@@ -238,19 +211,13 @@ class Kernel(Protocol):
         ...
 
     def backward(
-        self,
-        p: Problem,
-        trace: Tensor,
-        after: Tensor | None,
-        g_states: Tensor | None,
-        g_last: Tensor | None,
+        self, p: Problem, trace: Tensor, after: Maybe, g_states: Maybe, g_last: Maybe,
         before: Before | None = None,
-    ) -> Adjoint:
+    ) -> Adjoint:  # fmt: skip
         """The adjoint sweep, from ∂ℓ/∂states (over time) and ∂ℓ/∂x[T] (B, N); either may be None.
 
-        `after` is x[1] … x[T] over time, read if
-        `p.terms`. With `before`, see `Problem.before`, it may also make the
-        gradients of what every step has of its own.
+        `after`, x[1] … x[T] over time, is read if `p.terms`. With `before`, see `Problem.before`,
+        it may also make the gradients of what every step has of its own.
         """
         ...
 
@@ -262,15 +229,7 @@ class Kernel(Protocol):
         """
         ...
 
-    def add_outer(
-        self,
-        a: Tensor,
-        x: Tensor,
-        u: Tensor | None,
-        W: Tensor | None,
-        W_i: Tensor | None,
-        b: Tensor | None,
-    ) -> None:
+    def add_outer(self, a: Tensor, x: Tensor, u: Maybe, W: Maybe, W_i: Maybe, b: Maybe) -> None:
         """W += aᵀ x, W_i += aᵀ u and b += aᵀ 1, each if it is there.
 
         a, x and u have a row for every row of the batch and step. They are summed in an order that

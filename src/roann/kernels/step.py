@@ -15,22 +15,18 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd import forward_ad
-from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from roann.kernels import native, reference
 from roann.kernels.activations import Activation
 from roann.kernels.linear import FORMS, Linear
+from roann.kernels.watch import transforming, watched
 
 FEW = 8  # rows
 LARGE = 1 << 17  # rows times numbers in W; above either, torch's products are faster
 
 _FORMS = {form: form.code for form in FORMS.values()}
 _PLAIN = frozenset({Tensor, nn.Parameter, type(None)})
-_compiling: Callable[[], bool] = torch.compiler.is_compiling
 _casting: Callable[[str], bool] = torch.is_autocast_enabled
-_undual: Callable[[Tensor], Any] = forward_ad.unpack_dual
-_tracing: Callable[[], bool] = torch.jit.is_tracing  # type: ignore[attr-defined]
 
 
 class _Library:
@@ -62,15 +58,6 @@ def _load() -> _Library | None:
     return library if library.usable else None
 
 
-def _watched(x: Tensor) -> bool:
-    """Whether something wants to see the step as operations of torch.
-
-    Outside of forward mode, `unpack_dual` returns the tensor itself. Tensors that a transform of
-    torch.func has wrapped look plain; the library cannot read them, and declines.
-    """
-    return _compiling() or is_in_torch_dispatch_mode() or _undual(x)[0] is not x or _tracing()
-
-
 def step(
     x: Tensor,
     u: Tensor | None,
@@ -82,7 +69,7 @@ def step(
     phi: Activation,
 ) -> Tensor | None:
     """`reference.step` with drive W_i u + b; None where that one must serve, or is faster."""
-    if _watched(x) or _casting("cpu"):
+    if watched(x) or _casting("cpu"):
         return None
     library, form = _load(), _FORMS.get(type(O))
     size, weights = x.numel() ** 2, W.numel()  # (B N)² and N²
@@ -103,17 +90,16 @@ def step(
             if t.requires_grad:
                 return None
         recording = W.requires_grad or any(t is not None and t.requires_grad for t in tensors)
+        if recording and transforming():  # one that follows other tensors
+            return None
     told = (library.isa, phi.code, form, number)
     x_next = torch.empty_like(x)
+    # The library declines what a transform of torch.func has wrapped: it looks plain to Python.
     if not library.step(*told, tensors, x_next):
         return None
     if recording:
-        how = told, phi, type(O)
-        done = x_next, tensors, how
-        try:
-            x_next = _Step.apply(done, x, u, W, W_i, b)  # type: ignore[no-untyped-call]
-        except RuntimeError:  # inside a transform of torch.func that follows other tensors
-            return None
+        done = x_next, tensors, (told, phi, type(O))
+        x_next = _Step.apply(done, x, u, W, W_i, b)  # type: ignore[no-untyped-call]
     return x_next
 
 
@@ -131,7 +117,7 @@ class _Step(torch.autograd.Function):
     def backward(ctx: Any, g: Tensor) -> Any:
         how, tensors, wanted = ctx.how, ctx.saved_tensors, ctx.needs_input_grad[1:]
         library = _load()
-        if library is not None and not torch.is_grad_enabled() and not _watched(g):
+        if library is not None and not torch.is_grad_enabled() and not watched(g):
             found = tuple(
                 torch.empty_like(t) if need else None
                 for t, need in zip(tensors[:5], wanted, strict=True)

@@ -2,11 +2,10 @@
 
 from roann.nn.alpha import multiscale
 from roann.nn.cell import RoaLayer, RoaRNNCell
-from roann.nn.euler import RoaEuler
 from roann.nn.flow import RoaFlow
 from roann.nn.fnn import RoaFNN
 from roann.nn.hypothesis import HypothesisWarning
-from roann.nn.ode import RoaODE
+from roann.nn.ode import RoaEuler, RoaODE
 from roann.nn.rnn import RoaRNN
 from roann.nn.wrap import Roa
 

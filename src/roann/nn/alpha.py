@@ -4,10 +4,8 @@ Note [A learned α]
 ------------------
 α = 1 / (1 + e^(−a)) with a free, `alpha_logit`: whatever an optimiser does to a, α stays in (0, 1)
 and ρ = α · horizon positive. Where rounding would make it 0 or 1, it is the nearest number between.
-As ∂α/∂a = α(1 − α), a
-step of size η on a changes a small α by the factor e^η, whatever its size: learning rates that
-suit W (0.5 with Adam, in the paper) are far too large for a. Give it a group of its own, and no
-weight decay, which would draw α towards 1/2.
+A step of size η on a changes a small α by the factor e^η, so a wants a small learning rate of its
+own, and no weight decay, which would draw α towards 1/2.
 """
 
 from __future__ import annotations
@@ -32,24 +30,17 @@ class Alpha:
     The layer holds the tensors, under the names that its `state_dict` has: a given vector in the
     buffer `_alpha`, a learned α in one parameter for each scan. So `alpha.of(layer)` asks for it.
 
-    Attributes:
-        start: α as it was given: a number, or a tensor with one per neuron or row.
-        learned: whether it is learned from there.
-        given_horizon: the argument `horizon`.
-        name: of the parameter that holds the logit, if it is learned.
-        index: the entries of the layer's `_alpha` that are this scan's; None for all of them.
-
     Example:
         >>> rnn = roann.RoaRNN(1, 2, num_layers=2, alpha=torch.tensor([[0.1], [0.2]]))
         >>> [float(alpha.of(rnn)) for alpha in rnn.scan_alphas.values()]
         [0.10000000149011612, 0.20000000298023224]
     """
 
-    start: float | Tensor
-    learned: bool
-    given_horizon: float | None = None
-    name: str = ""
-    index: Index | None = None
+    start: float | Tensor  # α as it was given: a number, or a tensor with one per neuron or row
+    learned: bool  # from there
+    given_horizon: float | None = None  # the argument `horizon`
+    name: str = ""  # of the parameter that holds the logit, if it is learned
+    index: Index | None = None  # the entries of the layer's `_alpha` that are this scan's, or all
 
     @classmethod
     def given(

@@ -12,9 +12,8 @@ from roann.filters import Filter
 from roann.functional import roa_step, step
 from roann.kernels.activations import ACTIVATIONS
 from roann.nn.alpha import Alpha
-from roann.nn.init import initialise
-from roann.nn.maps import RoaMaps, Scan
-from roann.nn.module import RoaModule, spec
+from roann.nn.maps import RoaMaps
+from roann.nn.module import RoaModule
 from roann.nn.norm import CapMemo
 
 
@@ -47,6 +46,8 @@ class RoaRNNCell(RoaModule):
     """
 
     filter: Filter
+    weight_hh: nn.Parameter
+    weight_ih: nn.Parameter
     bias: nn.Parameter | None
 
     def __init__(
@@ -77,42 +78,25 @@ class RoaRNNCell(RoaModule):
         )  # fmt: skip
         self.input_size, self.hidden_size = input_size, hidden_size
         self._memo = CapMemo()
-
-        def room(*shape: int) -> nn.Parameter:
-            return nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
-
-        self.weight_ih, self.weight_hh = (
-            room(hidden_size, input_size),
-            room(hidden_size, hidden_size),
-        )
-        self.register_parameter("bias", room(hidden_size) if bias else None)
-        self._add_scan("", self.weight_hh)
+        place: dict[str, Any] = {"device": device, "dtype": dtype}
+        self._add_weights("", hidden_size, hidden_size, inputs=input_size, bias=bias, **place)
+        if not bias:
+            self.register_parameter("bias", None)
         self.reset_parameters(generator)
-        source = {"generator": generator, "device": device, "dtype": dtype}
-        self._add_filter("", filter, hidden_size, **source)
-
-    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw new parameters; the filter stays, unless it came from meta without numbers."""
-        initialise(self.init, self.weight_hh, self.weight_ih, self.bias, generator)
-        self._reset(generator)
-
-    def _maps(self) -> list[tuple[Tensor, float | Tensor]]:
-        return [(self._capped(self.weight_hh), self.alpha)]
-
-    def roa_maps(self) -> RoaMaps:
-        """The maps of the cell as they stand."""
-        W, W_i, b = self._effective(self.weight_hh)
-        phi = ACTIVATIONS[self.nonlinearity]
-        scan = Scan(W, self.filter.form(), self.alpha, phi, b, W_i)
-        return RoaMaps((scan,), max_norm=self.max_norm)
+        self._add_filter("", filter, hidden_size, generator=generator, **place)
 
     def step(self, x: Tensor, u: Tensor) -> Tensor:
         """The next state from x (…, N) and u (…, I)."""
-        return self._next(x, u, *self._effective(x))
+        return self._next(x, u, *self._weights())
 
     def _next(self, x: Tensor, u: Tensor, W: Tensor, W_i: Tensor, b: Tensor | None) -> Tensor:
+        if self.max_norm is not None:
+            W = self._memo(W, self.max_norm, x)
+        driven: Tensor | None = W_i
+        if self._buffers["_gain"] is not None:
+            driven, b = self._driven(W_i, b, "")
         O: Any = self._modules["filter"]  # bypasses `nn.Module.__getattr__` for speed
-        return step(x, u, W, W_i, b, O.form(), self.alpha, ACTIVATIONS[self.nonlinearity])
+        return step(x, u, W, driven, b, O.form(), self.alpha, ACTIVATIONS[self.nonlinearity])
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
         """The next state; from zero if hx is None."""
@@ -130,10 +114,6 @@ class RoaRNNCell(RoaModule):
             hx = W.new_zeros(wanted)
         elif not isinstance(hx, Tensor) or hx.shape != wanted:
             _checks.state(hx, wanted)
-        if self.max_norm is not None:
-            W = self._memo(W, self.max_norm, hx)
-        if self._buffers["_gain"] is not None:
-            W_i, b = self._driven(W_i, b, "")
         return self._next(hx, input, W, W_i, b)
 
     def _weights(self) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -143,25 +123,6 @@ class RoaRNNCell(RoaModule):
             return held["weight_hh"], held["weight_ih"], held["bias"]
         except KeyError:  # a parametrization stands in the place of one
             return self.weight_hh, self.weight_ih, self.bias
-
-    def _effective(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        """W under the cap, and W_i and b with the gain, for a step from x."""
-        W, W_i, b = self._weights()
-        return (self._memo(W, self.max_norm, x), *self._driven(W_i, b, ""))
-
-    def settings(self) -> dict[str, Any]:
-        """The constructor's arguments that rebuild this module, as JSON can hold them."""
-        return super().settings() | {
-            "input_size": self.input_size,
-            "hidden_size": self.hidden_size,
-            "bias": self.bias is not None,
-            "filter": spec(self.filter),
-        }
-
-    def extra_repr(self) -> str:
-        """Sizes, α and φ."""
-        sizes = f"{self.input_size}, {self.hidden_size}"
-        return f"{sizes}, {self._given}, nonlinearity={self.nonlinearity}"
 
 
 class RoaLayer(RoaModule):
@@ -194,7 +155,11 @@ class RoaLayer(RoaModule):
     Reference: Eq. (12) of the paper.
     """
 
+    _W = "weight"
+    _sizes = ("in_features", "out_features")
     filter: Filter
+    weight: nn.Parameter
+    bias: nn.Parameter | None
 
     def __init__(
         self,
@@ -223,57 +188,24 @@ class RoaLayer(RoaModule):
             init=init, gain=gain, max_norm=max_norm, features=out_features,
         )  # fmt: skip
         self.in_features, self.out_features = in_features, out_features
-        self.weight = nn.Parameter(
-            torch.empty(out_features, in_features, device=device, dtype=dtype)
-        )
-        self.bias = (
-            nn.Parameter(torch.empty(out_features, device=device, dtype=dtype)) if bias else None
-        )
-        self._add_scan("", self.weight)
+        place: dict[str, Any] = {"device": device, "dtype": dtype}
+        self._add_weights("", out_features, in_features, bias=bias, **place)
+        if not bias:
+            self.register_parameter("bias", None)
         self.reset_parameters(generator)
-        source = {"generator": generator, "device": device, "dtype": dtype}
-        self._add_filter("", filter, out_features, in_features, **source)
-
-    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw new parameters; the filter stays, unless it came from meta without numbers."""
-        initialise(self.init, self.weight, None, self.bias, generator)
-        self._reset(generator)
-
-    def _maps(self) -> list[tuple[Tensor, float | Tensor]]:
-        return [(self._capped(self.weight), self.alpha)]
+        self._add_filter("", filter, out_features, in_features, generator=generator, **place)
 
     def roa_maps(self) -> RoaMaps:
-        """The one map of the layer as it stands."""
-        W, b = self._effective()
-        W, phi = W.unsqueeze(0), ACTIVATIONS[self.nonlinearity]
-        b = None if b is None else b.unsqueeze(0)
-        scan = Scan(W, self.filter.form(), self.alpha, phi, b)
-        return RoaMaps((scan,), max_norm=self.max_norm)
+        """The one map of the layer as it stands: a stack of one."""
+        maps = super().roa_maps()
+        W, b = maps.scans[0].W, maps.scans[0].b
+        one = maps.scans[0]._replace(W=W.unsqueeze(0), b=None if b is None else b.unsqueeze(0))
+        return maps._replace(scans=(one,))
 
     def forward(self, x: Tensor) -> Tensor:
         """α φ(W x + b) + (1 − α) O x."""
         if x.shape[-1] != self.in_features:
             _checks.fail("x", f"{self.in_features} features", x.shape[-1], error=RuntimeError)
         _checks.same_dtype("x", x, self.weight)
-        W, b = self._effective()
+        W, _, b = self._effective("")
         return roa_step(x, W, self.filter, self.alpha, b=b, nonlinearity=self.nonlinearity)
-
-    def _effective(self) -> tuple[Tensor, Tensor | None]:
-        """W under the cap, and b with the gain."""
-        gain = self.gain_of("")
-        b = self.bias if gain is None or self.bias is None else gain.to(self.bias) * self.bias
-        return self._capped(self.weight), b
-
-    def settings(self) -> dict[str, Any]:
-        """The constructor's arguments that rebuild this module, as JSON can hold them."""
-        return super().settings() | {
-            "in_features": self.in_features,
-            "out_features": self.out_features,
-            "bias": self.bias is not None,
-            "filter": spec(self.filter),
-        }
-
-    def extra_repr(self) -> str:
-        """Sizes, α and φ."""
-        sizes = f"{self.in_features}, {self.out_features}"
-        return f"{sizes}, {self._given}, nonlinearity={self.nonlinearity}"

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 from abc import abstractmethod
 from typing import Any, ClassVar, Unpack
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
 from roann import _checks
 from roann.filters import Filter
 from roann.filters.base import full_precision
 from roann.functional import BACKENDS, roa_scan, roa_step
-from roann.kernels.activations import ACTIVATIONS
 from roann.kernels.linear import Linear
 from roann.kernels.memory import MEMORIES
+from roann.kernels.watch import without_autocast
 from roann.nn import layout, readings
 from roann.nn.alpha import Alpha
-from roann.nn.init import initialise
-from roann.nn.maps import RoaMaps, Scan
-from roann.nn.module import Options, RoaModule, spec
+from roann.nn.maps import RoaMaps
+from roann.nn.module import Options, RoaModule
 
 
 class ContinuousModule(RoaModule):
@@ -33,7 +31,9 @@ class ContinuousModule(RoaModule):
     filter_l0: Filter
     reading: str
     method: str | None = None
-    _shown: ClassVar[dict[str, object]] = {"backend": "auto", "memory": "store"}
+    _defaults: ClassVar[dict[str, object]] = {
+        "bias": True, "batch_first": False, "backend": "auto", "memory": "store",
+    }  # fmt: skip
 
     def __init__(
         self,
@@ -68,14 +68,10 @@ class ContinuousModule(RoaModule):
         self.dt = _checks.real("dt", dt, positive=True)
         self.backend = _checks.choice("backend", backend, BACKENDS)
         self.memory = _checks.choice("memory", memory, MEMORIES)
-        shapes = {"weight_ih": (N, I), "weight_hh": (N, N)} | ({"bias": (N,)} if bias else {})
-        for name, shape in shapes.items():
-            p = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
-            self.register_parameter(name + "_l0", p)
-        self._add_scan("_l0", p)
+        place: dict[str, Any] = {"device": device, "dtype": dtype}
+        self._add_weights("_l0", N, N, inputs=I, bias=bias, **place)
         self.reset_parameters(generator)
-        source = {"generator": generator, "device": device, "dtype": dtype}
-        self._add_filter("_l0", options.get("filter", "broad"), N, **source)
+        self._add_filter("_l0", options.get("filter", "broad"), N, generator=generator, **place)
         if self.reading == "isometric":
             readings.check(self.filter_l0)
 
@@ -98,29 +94,20 @@ class ContinuousModule(RoaModule):
 
     def weight(self) -> Tensor:
         """W as a matrix (N, N) under the cap, in float32 at least."""
-        return self._capped(self._full("weight_hh_l0"))
+        return self._capped(self._tensor("weight_hh_l0"))
 
-    def _drive(self) -> tuple[Tensor, Tensor | None]:
-        """W_i and b with the gain, in float32 at least."""
-        b = self._full("bias_l0") if self.bias else None
-        return self._driven(self._full("weight_ih_l0"), b, "_l0")
+    def _capped(self, W: Tensor) -> Tensor:
+        return super()._capped(_full(W))
 
-    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw new parameters; the filter stays, unless it came from meta without numbers."""
-        b = self._tensor("bias_l0") if self.bias else None
-        W, W_i = self._tensor("weight_hh_l0"), self._tensor("weight_ih_l0")
-        initialise(self.init, W, W_i, b, generator)
-        self._reset(generator)
+    def _driven(
+        self, W_i: Tensor | None, b: Tensor | None, suffix: str
+    ) -> tuple[Tensor | None, Tensor | None]:
+        full = None if W_i is None else _full(W_i), None if b is None else _full(b)
+        return super()._driven(*full, suffix)
 
-    def _maps(self) -> list[tuple[Tensor, float | Tensor]]:
-        return [(self.weight(), self.alpha)]
-
-    def roa_maps(self) -> RoaMaps | None:
+    def roa_maps(self) -> RoaMaps:
         """The maps as they stand without time stamps; for intervals see `roann.nn.readings`."""
-        O, phi = self.filter_l0.form(), ACTIVATIONS[self.nonlinearity]
-        W_i, b = self._drive()
-        scan = Scan(self.weight(), O, self.alpha, phi, b, W_i)
-        return RoaMaps((scan,), batch_first=self.batch_first, max_norm=self.max_norm)
+        return super().roa_maps()._replace(batch_first=self.batch_first)
 
     def _weight_settings(self) -> dict[str, Any]:
         names = ("dt", "reading", "method")
@@ -149,15 +136,8 @@ class ContinuousModule(RoaModule):
         readings.fits(steps.detach().unsqueeze(-1) / self.dt * self.alpha, self.reading)
 
     def _step(self, x: Tensor, u: Tensor, O: Filter | Linear, alpha: float | Tensor) -> Tensor:
-        W_i, b = self._drive()
-        return roa_step(
-            x, self.weight(), O, alpha, u=u, W_i=W_i, b=b, nonlinearity=self.nonlinearity
-        )
-
-    def _full(self, name: str) -> Tensor:
-        """A parameter in float32 at least: as in a scan, the state is not rounded T times."""
-        value = self._tensor(name)
-        return value.to(full_precision(value.dtype))
+        W, W_i, b = self._effective("_l0")
+        return roa_step(x, W, O, alpha, u=u, W_i=W_i, b=b, nonlinearity=self.nonlinearity)
 
     def forward(
         self,
@@ -177,7 +157,7 @@ class ContinuousModule(RoaModule):
         weight = self._tensor("weight_hh_l0")
         u, form = layout.enter(input, self.batch_first, self.input_size, weight)
         x0 = layout.enter_state(hx, form, (1, self.hidden_size), weight)[0]
-        u, x0 = (t.to(full_precision(t.dtype)) for t in (u, x0))
+        u, x0 = _full(u), _full(x0)
         times, intervals = (_columns(t, form) for t in (times, intervals))
         steps = readings.intervals_of(times, intervals, self.dt, form.steps, form.batch)
         if steps is not None:
@@ -198,13 +178,12 @@ class ContinuousModule(RoaModule):
         self, x0: Tensor, u: Tensor, steps: Tensor | None, form: layout.Layout, last_only: bool
     ) -> tuple[Tensor | None, Tensor]:
         """One scan, with an α and an O of each step where there are intervals."""
-        weight = self.weight()
+        weight, W_i, b = self._effective("_l0")
         alpha: float | Tensor = self.alpha
         O: Filter | Linear = self.filter_l0
         if steps is not None:
             self._fits(steps.to(weight.device))
             alpha, O = self._taken((steps / self.dt).to(weight).unsqueeze(1), stack=True)
-        W_i, b = self._drive()
         return roa_scan(
             x0, weight, O, alpha, u=u, W_i=W_i, b=b, nonlinearity=self.nonlinearity,
             batch_sizes=form.batch_sizes, backend=self.backend, memory=self.memory,
@@ -216,13 +195,7 @@ class ContinuousModule(RoaModule):
     ) -> tuple[Tensor, Tensor]:
         """Step after step, where rows differ or a solver takes steps of its own."""
         weight, states = self.weight(), []
-        # As in a scan: the state must not be rounded T times.
-        full = (
-            torch.autocast(u.device.type, enabled=False)
-            if _checks.autocast(u)
-            else contextlib.nullcontext()
-        )
-        with full:
+        with without_autocast(u):
             u, x = u.to(weight.dtype), x.to(weight.dtype)
             stamps = torch.full((form.steps,), self.dt) if steps is None else steps
             steps = stamps.to(weight)
@@ -238,19 +211,15 @@ class ContinuousModule(RoaModule):
 
     def settings(self) -> dict[str, Any]:
         """The constructor's arguments that rebuild this module, as JSON can hold them."""
-        names = ["input_size", "hidden_size", "bias", "batch_first", "dt", *self._shown]
-        own = {name: getattr(self, name) for name in names}
-        return super().settings() | own | {"filter": spec(self.filter_l0)}
+        return super().settings() | {"dt": self.dt}
 
-    def extra_repr(self) -> str:
-        """Sizes, α, φ, and what else is not the default."""
-        parts = [f"{self.input_size}, {self.hidden_size}, {self._given}"]
-        parts += [f"dt={self.dt:g}, nonlinearity={self.nonlinearity}"]
-        defaults = {"bias": True, "batch_first": False} | self._shown
-        return ", ".join(
-            parts
-            + [f"{k}={getattr(self, k)}" for k, v in defaults.items() if getattr(self, k) != v]
-        )
+    def _facts(self) -> list[str]:
+        return [*super()._facts(), f"dt={self.dt:g}"]
+
+
+def _full(t: Tensor) -> Tensor:
+    """In float32 at least: as in a scan, the state is not rounded T times."""
+    return t.to(full_precision(t.dtype))
 
 
 def upgraded(kind: object, settings: dict[str, Any]) -> tuple[object, dict[str, Any]]:

@@ -1,7 +1,8 @@
-"""The differential equations behind the layers in continuous time, solved by torchdiffeq."""
+"""The differential equations behind the layers in continuous time, by torchdiffeq, an extra."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar, Unpack, final
 
 import torch
@@ -9,10 +10,11 @@ from torch import Tensor
 
 from roann import _checks
 from roann.kernels.linear import Gather, Linear
-from roann.nn import layout, readings, solver
+from roann.nn import layout, readings
 from roann.nn.continuous import ContinuousModule
-from roann.nn.maps import RoaMaps
 from roann.nn.module import Options
+
+Field = Callable[[Tensor], Tensor]
 
 
 @final
@@ -29,20 +31,11 @@ class RoaFlow(ContinuousModule):
     Note [The fields behind the readings] in `roann.nn.readings`. It needs the extra `[ode]`.
 
     Args:
-        input_size: I.
-        hidden_size: N.
-        nonlinearity: the name of φ.
-        bias: whether there is b.
-        batch_first: whether batched input, output and times are (B, T, …) instead of (T, B, …).
-        device: where the parameters and the filter live.
-        dtype: their dtype.
-        dt: Δt, in the unit of the time stamps. The paper's Δt = 1/(L−1) gives τ = 1/ρ.
+        input_size, hidden_size, nonlinearity, bias, batch_first, device, dtype, dt: as in `RoaODE`.
         reading: "isometric" or "euler".
         method: an integrator of `torchdiffeq`: "dopri5", "rk4", …
         tolerance: relative and absolute, of an adaptive method.
-        **options: rho, horizon, alpha, learn_rho, filter, init, gain, max_norm and generator, as in
-            `RoaRNN`. α is that of a step of length dt, so τ = dt / α. The isometric equation takes
-            a filter that has real powers: a designed spectrum, "rotations" or "identity".
+        **options: as in `RoaODE`; the equation of Euler's steps takes any filter.
 
     Shape: as in `RoaODE`.
 
@@ -58,7 +51,9 @@ class RoaFlow(ContinuousModule):
     Reference: Appendix D of the paper.
     """
 
-    _shown: ClassVar[dict[str, object]] = {"reading": None, "method": None, "tolerance": 1e-6}
+    _defaults: ClassVar[dict[str, object]] = {
+        "bias": True, "batch_first": False, "reading": None, "method": None, "tolerance": 1e-6,
+    }  # fmt: skip
 
     def __init__(
         self,
@@ -77,26 +72,18 @@ class RoaFlow(ContinuousModule):
         **options: Unpack[Options],
     ) -> None:
         self.reading = _checks.choice("reading", reading, readings.READINGS)
-        self.method = solver.check(method)
+        self.method = _known(method)
         self.tolerance = _checks.real("tolerance", tolerance, positive=True)
         super().__init__(
-            input_size,
-            hidden_size,
-            nonlinearity,
-            bias,
-            batch_first,
-            device,
-            dtype,
-            dt=dt,
-            **options,
-        )
+            input_size, hidden_size, nonlinearity, bias, batch_first, device, dtype,
+            dt=dt, **options,
+        )  # fmt: skip
 
     def _maps(self) -> list[tuple[Tensor, float | Tensor]]:
         return []
 
-    def roa_maps(self) -> RoaMaps | None:
+    def roa_maps(self) -> None:  # type: ignore[override]
         """None: a solver takes steps of its own."""
-        return None
 
     def _fits(self, steps: Tensor) -> None:
         """A solver takes intervals of any length."""
@@ -107,9 +94,9 @@ class RoaFlow(ContinuousModule):
     def _advance(self, x: Tensor, u: Tensor, steps: Tensor) -> Tensor:
         # Time is measured in intervals, so that rows may differ.
         field, scale = self._field(u), steps.unsqueeze(-1)
-        return solver.integrate(lambda y: scale * field(y), x, str(self.method), self.tolerance)
+        return _integrate(lambda y: scale * field(y), x, str(self.method), self.tolerance)
 
-    def _field(self, u: Tensor) -> solver.Field:
+    def _field(self, u: Tensor) -> Field:
         """ẋ for a held input u: see Note [The fields behind the readings]."""
         if self.reading == "isometric":
             index = torch.arange(self.hidden_size, device=u.device)
@@ -127,3 +114,29 @@ class RoaFlow(ContinuousModule):
         self, x0: Tensor, u: Tensor, steps: Tensor | None, form: layout.Layout, last_only: bool
     ) -> tuple[Tensor | None, Tensor]:
         return self._loop(x0, u, steps, form)
+
+
+def _known(method: str) -> str:
+    """`method` if torchdiffeq is there and knows it."""
+    try:
+        _integrate(lambda x: -x, torch.zeros(1), method, 1e-3)
+    except ValueError as error:
+        if "method" not in str(error):
+            raise
+        _checks.fail("method", "a method of torchdiffeq, such as 'dopri5' or 'rk4'", repr(method))
+    return method
+
+
+def _integrate(field: Field, x: Tensor, method: str, tolerance: float) -> Tensor:
+    """x(1) from ẋ = field(x), x(0) = x; differentiable through the solver's own steps."""
+    try:
+        from torchdiffeq import odeint  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise ImportError(
+            f"method: expected torchdiffeq to be installed for {method!r}; pip install roann[ode]"
+        ) from error
+    time = torch.tensor([0.0, 1.0], dtype=x.dtype, device=x.device)
+    path: Tensor = odeint(
+        lambda _, y: field(y), x, time, method=method, rtol=tolerance, atol=tolerance
+    )
+    return path[-1]

@@ -7,7 +7,7 @@ from itertools import groupby, pairwise
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from roann import _checks
 from roann.filters import Filter
@@ -16,9 +16,7 @@ from roann.functional import BACKENDS, roa_scan
 from roann.kernels.activations import ACTIVATIONS
 from roann.kernels.memory import MEMORIES
 from roann.nn.alpha import Alpha
-from roann.nn.init import initialise
-from roann.nn.maps import RoaMaps, Scan
-from roann.nn.module import RoaModule, spec
+from roann.nn.module import RoaModule
 from roann.theorem import Interval, roa_bounds, schatten
 
 
@@ -70,6 +68,9 @@ class RoaFNN(RoaModule):
     Reference: Eq. (12), Theorem II.1 and Appendix C of the paper.
     """
 
+    _W = "weight"
+    _sizes = ()
+
     def __init__(
         self,
         sizes: Sequence[int],
@@ -109,47 +110,23 @@ class RoaFNN(RoaModule):
         self.bias, self.recycle = bias, recycle
         self.backend = _checks.choice("backend", backend, BACKENDS)
         self.memory = _checks.choice("memory", memory, MEMORIES)
+        place: dict[str, Any] = {"device": device, "dtype": dtype}
         first = 0
         for i, run in enumerate(self.runs):
-            shapes: dict[str, tuple[int, ...]]
-            shapes = {"weight": (run.depth, run.n_out, run.n_in)}
-            shapes |= {"bias": (run.depth, run.n_out)} if bias else {}
-            for name, shape in shapes.items():
-                p = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
-                self.register_parameter(f"{name}_{i}", p)
-            self._add_scan(f"_{i}", p, slice(first, first + run.depth), run.depth)
+            rows, shape = slice(first, first + run.depth), (run.depth, run.n_out, run.n_in)
+            self._add_weights(f"_{i}", *shape, bias=bias, index=rows, **place)
             first += run.depth
         self.reset_parameters(generator)
-        source = {"generator": generator, "device": device, "dtype": dtype}
         shared: dict[tuple[int, int], Filter] = {}
         for i, run in enumerate(self.runs):
             square = (run.n_out, run.n_in)
             O = shared.get(square) if recycle else None
             if O is None:
                 depth = None if recycle else run.depth
-                shared[square] = self._add_filter(f"_{i}", filter, *square, depth=depth, **source)
+                source = {"depth": depth, "generator": generator, **place}
+                shared[square] = self._add_filter(f"_{i}", filter, *square, **source)
             else:
                 self._add_filter(f"_{i}", O, *square)
-
-    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw new parameters; filters stay, unless they came from meta without numbers."""
-        for i in range(len(self.runs)):
-            b = self._tensor(f"bias_{i}") if self.bias else None
-            initialise(self.init, self._tensor(f"weight_{i}"), None, b, generator)
-        self._reset(generator)
-
-    def _maps(self) -> list[tuple[Tensor, float | Tensor]]:
-        runs = range(len(self.runs))
-        weights = [self._tensor(f"weight_{i}") for i in runs]
-        return [(self._capped(W), self.alpha_of(f"_{i}")) for i, W in enumerate(weights)]
-
-    def _effective(self, i: int) -> tuple[Tensor, Tensor | None]:
-        """W under the cap, and b with the gain, of all maps of run i."""
-        W = self._capped(self._tensor(f"weight_{i}"))
-        if not self.bias:
-            return W, None
-        b, gain = self._tensor(f"bias_{i}"), self.gain_of(f"_{i}")
-        return W, b if gain is None else gain.to(b.dtype) * b
 
     def interval(self, steps: int | None = None) -> Interval:
         """Where the singular values of the network's Jacobian lie, for any input.
@@ -180,16 +157,6 @@ class RoaFNN(RoaModule):
         r = ACTIVATIONS[self.nonlinearity].r
         return roa_bounds(torch.cat(alphas), torch.cat(sigmas), r=r, widths=self.sizes).sharp
 
-    def roa_maps(self) -> RoaMaps:
-        """The maps of the network as they stand, one scan for each run."""
-        phi = ACTIVATIONS[self.nonlinearity]
-        scans = []
-        for i in range(len(self.runs)):
-            W, b = self._effective(i)
-            O = self._filter(f"filter_{i}").form()
-            scans.append(Scan(W, O, self.alpha_of(f"_{i}"), phi, b))
-        return RoaMaps(tuple(scans), max_norm=self.max_norm)
-
     def forward(self, x: Tensor) -> Tensor:
         """The output of the last map."""
         if x.dim() == 0 or x.shape[-1] != self.sizes[0]:
@@ -202,18 +169,13 @@ class RoaFNN(RoaModule):
         # Half precision is for parameters, input and output: the state is not rounded in between.
         x = x.reshape(-1, x.shape[-1]).to(full_precision(dtype))
         for i in range(len(self.runs)):
-            W, b = self._effective(i)
+            W, _, b = self._effective(f"_{i}")
+            O, alpha = self._filter(f"filter_{i}"), self.alpha_of(f"_{i}")
             _, x = roa_scan(
-                x,
-                W.to(x.dtype),
-                self._filter(f"filter_{i}"),
-                self.alpha_of(f"_{i}"),
-                b=None if b is None else b.to(x.dtype),
-                nonlinearity=self.nonlinearity,
-                backend=self.backend,
-                memory=self.memory,
+                x, W.to(x.dtype), O, alpha, b=None if b is None else b.to(x.dtype),
+                nonlinearity=self.nonlinearity, backend=self.backend, memory=self.memory,
                 last_only=True,
-            )
+            )  # fmt: skip
         return x.reshape(*lead, x.shape[-1]).to(dtype)
 
     def settings(self) -> dict[str, Any]:
@@ -221,20 +183,17 @@ class RoaFNN(RoaModule):
         lengths = [[width, len(list(same))] for width, same in groupby(self.sizes)]
         return super().settings() | {
             "sizes": {"run_lengths": lengths},
-            "bias": self.bias,
             "recycle": self.recycle,
-            "filter": spec(self._filter("filter_0")),
             "backend": self.backend,
             "memory": self.memory,
         }
 
-    def extra_repr(self) -> str:
-        """Widths, α and φ."""
+    def _facts(self) -> list[str]:
         widths = " → ".join(
             f"{width}" + (f" (×{n})" if (n := len(list(same))) > 1 else "")
             for width, same in groupby(self.sizes)
         )
-        return f"{widths}, {self._given}, nonlinearity={self.nonlinearity}"
+        return [widths, str(self._given)]
 
 
 def _runs(sizes: tuple[int, ...]) -> list[Run]:

@@ -2,28 +2,16 @@
 
 Note [Where the gain comes from]
 --------------------------------
-One step adds α φ(…) to the state. With α = ρ / T and a drive of size 1, what one input leaves
-behind is of size ρ / T, and every readout must first grow by T / ρ. So the drive has a gain,
+One step adds α φ(…) to the state: with α = ρ / T and a drive of size 1, what one input leaves
+behind is of size ρ / T. So the drive has a gain,
 
-    x[k+1] = α φ(W x[k] + γ ⊙ (W_i u[k+1] + b)) + (1 − α) O x[k].
+    x[k+1] = α φ(W x[k] + γ ⊙ (W_i u[k+1] + b)) + (1 − α) O x[k],
+    γ_j = α^(−1/2) max(1, r_j / √T)^(−1/2),    r_j = min(T, 2 / |θ_j|),
 
-What T inputs leave together depends on how the plane of a coordinate turns. Independent inputs add
-in quadrature, whatever the angle θ: α γ √T is of size 1 if γ = α^(−1/2), for ρ = 1. But φ = ReLU
-makes their mean positive, and a mean adds up coherently for as long as the plane keeps its
-direction: over r = min(T, 2/θ) steps, |Σ_{k<T} e^(ikθ)| ≤ r, so that α γ r is of size 1 if
-γ = 1 / (α r). Where r ≤ √T the noise is the larger of the two. Where r > √T the geometric mean of
-what noise and mean ask for is
-
-    γ_j = α^(−1/2) max(1, r_j / √T)^(−1/2),    r_j = min(T, 2 / |θ_j|).
-
-So on planes that turn fast states keep their size. On planes that do not turn they grow as T^(1/4)
-where φ has a mean, and shrink as T^(−1/4) where it has none; without a gain, noise would shrink as
-T^(−1/2) everywhere.
-
-T is taken as 1 / α, the horizon for ρ = 1, so that γ follows from α and the filter alone.
-
-γ multiplies the drive alone. The Jacobian ∂x[k+1]/∂x[k] = α D W + (1 − α) O has no γ in it, so the
-theorems hold as they are.
+the geometric mean of what noise, α^(−1/2), and a mean that adds up for r_j steps, 1 / (α r_j), ask
+for; derived under "The gain" in docs/mathematics.md. T is taken as 1 / α, the horizon for ρ = 1, so
+that γ follows from α and the filter alone. The Jacobian of a step has no γ in it, so the theorems
+hold as they are.
 """
 
 from __future__ import annotations

@@ -16,9 +16,9 @@ import torch
 from torch import nn
 
 from roann import _checks
+from roann.nn.alpha_module import AlphaModule
 from roann.nn.cell import RoaLayer
 from roann.nn.fnn import RoaFNN
-from roann.nn.module import AlphaModule
 
 
 def parameter_groups(model: nn.Module, lr: float) -> list[dict[str, Any]]:

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from roann.filters.base import full_precision
+from roann.theorem import power_norms
 
 MAPS = 16
-ROUNDS = 16
 CONSTRUCTION = 6  # frames between `warnings.warn` and the line that builds a layer
 
 
@@ -81,9 +81,4 @@ def largest(W: Tensor, alpha: Tensor, r: float) -> float:
         return float(above.max())
     worst = above.topk(min(MAPS, len(W))).indices
     W, alpha = W[worst], alpha[worst]
-    v = W.mT @ W.sum(-1, keepdim=True) + W.abs().amax(-2).unsqueeze(-1)
-    for _ in range(ROUNDS):
-        v = v / torch.linalg.vector_norm(v, dim=-2, keepdim=True).clamp_min(1e-30)
-        v = W.mT @ (W @ v)
-    norms = torch.linalg.vector_norm(v, dim=-2).squeeze(-1).sqrt()
-    return float((alpha * (1 + r * norms)).max())
+    return float((alpha * (1 + r * power_norms(W))).max())

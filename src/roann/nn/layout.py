@@ -14,23 +14,14 @@ from roann.kernels.ragged import Ragged
 
 @dataclass(slots=True)  # not frozen, which makes one slow to build
 class Layout:
-    """How the user's sequence was laid out.
+    """How the user's sequence was laid out."""
 
-    Attributes:
-        batched: whether there was a batch dimension.
-        batch_first: whether it came before time.
-        steps: T, of the longest.
-        batch: B.
-        packed: the packed sequence itself, if it was one; rows are then in its sorted order.
-        ragged: how its rows end, if they are of unequal length.
-    """
-
-    batched: bool
-    batch_first: bool
-    steps: int
-    batch: int
-    packed: PackedSequence | None = None
-    ragged: Ragged | None = None
+    batched: bool  # whether there was a batch dimension
+    batch_first: bool  # whether it came before time
+    steps: int  # T, of the longest
+    batch: int  # B
+    packed: PackedSequence | None = None  # if it was one; rows are then in its sorted order
+    ragged: Ragged | None = None  # how its rows end, if they are of unequal length
 
     @property
     def batch_sizes(self) -> tuple[int, ...] | None:

@@ -11,41 +11,24 @@ from roann.kernels.linear import Linear
 
 
 class Scan(NamedTuple):
-    """One scan of α φ(W x + W_i u + b) + (1 − α) O x.
+    """One scan of α φ(W x + W_i u + b) + (1 − α) O x."""
 
-    Attributes:
-        W: (N, N) over time; (depth, N_out, N_in), one for each map, in depth.
-        O: the filter as kernels consume it: one for all maps, or a stack.
-        alpha: a number, (N,), or, in depth, (depth, 1) or (depth, N).
-        phi: φ.
-        b: (N,) over time, (depth, N_out) in depth; None without a bias.
-        W_i: (N, I) over time; None in depth.
-    """
-
-    W: Tensor
-    O: Linear
-    alpha: float | Tensor
+    W: Tensor  # (N, N) over time; (depth, N_out, N_in), one for each map, in depth
+    O: Linear  # the filter as kernels consume it: one for all maps, or a stack
+    alpha: float | Tensor  # a number, (N,), or, in depth, (depth, 1) or (depth, N)
     phi: Activation
-    b: Tensor | None
-    W_i: Tensor | None = None
+    b: Tensor | None  # (N,) over time, (depth, N_out) in depth; None without a bias
+    W_i: Tensor | None = None  # (N, I) over time; None in depth
 
 
 class RoaMaps(NamedTuple):
-    """The scans of a layer: one after another in depth; for each layer and direction over time.
+    """The scans of a layer: one after another in depth; for each layer and direction over time."""
 
-    Attributes:
-        scans: at least one; all over time, or all in depth.
-        directions: 2 if every second scan runs from the end to the beginning.
-        batch_first: whether the inputs are (B, T, …).
-        stacked: whether a first state hx has a leading dimension with an entry for each scan.
-        max_norm: c, if ‖W‖ ≤ c in every forward pass; None without such a cap.
-    """
-
-    scans: tuple[Scan, ...]
-    directions: int = 1
-    batch_first: bool = False
-    stacked: bool = False
-    max_norm: float | None = None
+    scans: tuple[Scan, ...]  # at least one; all over time, or all in depth
+    directions: int = 1  # 2 if every second scan runs from the end to the beginning
+    batch_first: bool = False  # whether the inputs are (B, T, …)
+    stacked: bool = False  # whether a first state hx has a leading entry for each scan
+    max_norm: float | None = None  # c, if ‖W‖ ≤ c in every forward pass
 
     @property
     def recurrent(self) -> bool:

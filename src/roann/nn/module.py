@@ -1,12 +1,10 @@
-"""What all layers share: α, φ, the gain, the cap on ‖W‖, and settings for the `state_dict`."""
+"""What all layers share: their parameters, φ, the gain, the cap on ‖W‖, and their maps."""
 
 from __future__ import annotations
 
-import json
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from typing import Any, Self, TypedDict
+from collections.abc import Callable
+from typing import Any, ClassVar, Self, TypedDict
 
 import torch
 from torch import Tensor, nn
@@ -17,11 +15,11 @@ from roann.filters.base import full_precision
 from roann.kernels.activations import ACTIVATIONS
 from roann.nn import hypothesis
 from roann.nn.alpha import Alpha, Index
+from roann.nn.alpha_module import AlphaModule, spec
 from roann.nn.gain import gain_for, given_gain
-from roann.nn.init import INITS
-from roann.nn.maps import RoaMaps
+from roann.nn.init import INITS, initialise
+from roann.nn.maps import RoaMaps, Scan
 from roann.nn.norm import capped, given_cap
-from roann.nn.state import differences, distance, is_alpha
 from roann.theorem import Interval, roa_bounds, schatten
 
 PAPER: dict[str, Any] = {"filter": "qr", "init": "normal", "gain": 1.0, "max_norm": None}
@@ -42,151 +40,7 @@ class Options(TypedDict, total=False):
     generator: torch.Generator | None
 
 
-class AlphaModule(nn.Module):
-    """Abstract: a module with α, for one scan or several, which a subclass adds with `_add_scan`.
-
-    α is a number, a buffer `_alpha` with one entry per neuron (or one row per layer), or made of
-    parameters `alpha_logit…`: see Note [A learned α].
-
-    Attributes:
-        scan_alphas: the `Alpha` of each scan, by the suffix of the names of its parameters.
-    """
-
-    _alpha: Tensor | None
-
-    def __init__(
-        self, alpha: Alpha, device: torch.device | str | None, dtype: torch.dtype | None
-    ) -> None:
-        super().__init__()
-        kind = torch.get_default_dtype() if dtype is None else dtype
-        if not kind.is_floating_point:
-            _checks.fail("dtype", "a floating point dtype", kind, error=TypeError)
-        self._given = alpha
-        self.scan_alphas: dict[str, Alpha] = {}
-        self.register_buffer("_alpha", None)
-        if isinstance(alpha.start, Tensor) and not alpha.learned:
-            kind = full_precision(kind)  # as the filter's: Note [The dtype of a filter]
-            self._alpha = alpha.start.to(device=device, dtype=kind, copy=True)
-
-    @property
-    def learn_rho(self) -> bool:
-        """Whether ρ, and with it α, is learned."""
-        return self._given.learned
-
-    @property
-    def alpha(self) -> float | Tensor:
-        """α as it stands: as it was given, or, learned by several scans or maps, a row for each."""
-        if not self._given.learned:
-            return self._given.of(self)
-        learned: list[Any] = [alpha.of(self) for alpha in self.scan_alphas.values()]
-        if len(learned) == 1:
-            return learned[0]  # type: ignore[no-any-return]
-        return torch.stack(learned) if learned[0].dim() < 2 else torch.cat(learned)
-
-    def _add_scan(
-        self, suffix: str, like: Tensor, index: Index = 0, depth: int | None = None
-    ) -> None:
-        """α of one scan, whose parameters end in `suffix` and are as `like`; see `Alpha.scan`."""
-        alpha = self.scan_alphas[suffix] = self._given.scan("alpha_logit" + suffix, index)
-        if alpha.learned:
-            alpha.add_logit(self, like, depth)
-
-    def alpha_of(self, suffix: str) -> float | Tensor:
-        """α of the scan whose parameters end in `suffix`."""
-        return self.scan_alphas[suffix].of(self)
-
-    def _reset_alpha(self) -> None:
-        """Return every learned α to where it started."""
-        if self._given.learned:
-            for alpha in self.scan_alphas.values():
-                alpha.reset(self)
-
-    def get_extra_state(self) -> Tensor:
-        """The settings without which the weights mean nothing, as JSON in a tensor of bytes."""
-        return torch.tensor(list(json.dumps(self._weight_settings()).encode()), dtype=torch.uint8)
-
-    def _weight_settings(self) -> dict[str, Any]:
-        """α and the kind of the filter, as JSON can hold them."""
-        state: dict[str, Any] = {}
-        if self._given.learned:
-            state["alpha"] = "learned"
-        elif not isinstance(self._given.start, Tensor):
-            state["alpha"] = self._given.start
-        filters = [child for child in self.children() if isinstance(child, Filter)]
-        return state | ({"filter": spec(filters[0])} if filters else {})
-
-    def set_extra_state(self, state: object) -> None:
-        """Change nothing: a layer keeps its settings, and `load_state_dict` compares them."""
-
-    def _load_from_state_dict(
-        self,
-        state_dict: Mapping[str, Any],
-        prefix: str,
-        local_metadata: dict[str, Any],
-        strict: bool,
-        missing_keys: list[str],
-        unexpected_keys: list[str],
-        error_msgs: list[str],
-    ) -> None:
-        """As torch's; settings are compared, and an α outside [0, 1] changes nothing."""
-        alpha = state_dict.get(prefix + "_alpha")
-        if isinstance(alpha, Tensor) and not is_alpha(alpha):
-            error_msgs.append(f"{prefix}_alpha: expected floats in [0, 1], got others")
-            state_dict = {**state_dict, prefix + "_alpha": self._alpha}
-        super()._load_from_state_dict(
-            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
-        )
-        key = prefix + "_extra_state"
-        if key in missing_keys:  # a file of tensors alone
-            missing_keys.remove(key)
-        if key in state_dict:
-            unexpected_keys += differences(key, self._weight_settings(), state_dict[key])
-        unexpected_keys += self._keep_alpha(prefix + "_alpha", state_dict.get(prefix + "_alpha"))
-
-    def _keep_alpha(self, key: str, given: object) -> list[str]:
-        """Put back a vector α that loading has overwritten; one sentence if it was another."""
-        own, now = self._given.start, self._alpha
-        if not isinstance(given, Tensor) or not isinstance(own, Tensor) or now is None:
-            return []
-        if given.shape != own.shape or given.is_meta or own.is_meta:
-            return []
-        self._alpha = own.to(device=now.device, dtype=full_precision(now.dtype), copy=True)
-        return distance(key, own, given)
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Move everything; a given α survives `half()`, in float32 at least, and `to_empty()`."""
-        before = self._alpha
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        now, start = self._alpha, self._given.start
-        if before is None or now is None:
-            return self
-        kind = full_precision(now.dtype)
-        if before.is_meta and isinstance(start, Tensor) and not start.is_meta:
-            self._alpha = start.to(device=now.device, dtype=kind, copy=True)
-        elif kind != now.dtype:
-            self._alpha = before.to(now.device)
-        return self
-
-    def _tensor(self, name: str) -> Tensor:
-        """A parameter, or what stands in its place.
-
-        Not `get_parameter`: `torch.func.functional_call` and parametrizations put others there.
-        """
-        value = self._parameters.get(name)  # bypasses `nn.Module.__getattr__` for speed
-        return getattr(self, name) if value is None else value
-
-    def _filter(self, name: str) -> Filter:
-        value: Filter = self._modules[name]  # type: ignore[assignment]
-        return value
-
-    def _alpha_settings(self) -> dict[str, object]:
-        """The arguments that rebuild α, as JSON can hold them."""
-        alpha = self._given.start if self._alpha is None else self._alpha
-        value = alpha.tolist() if isinstance(alpha, Tensor) else alpha
-        return {"alpha": value, "learn_rho": self.learn_rho}
-
-
-class RoaModule(AlphaModule, ABC):
+class RoaModule(AlphaModule):
     """Abstract: a layer with α, φ, an initialisation, a gain and a cap on ‖W‖.
 
     Attributes:
@@ -195,6 +49,10 @@ class RoaModule(AlphaModule, ABC):
             it is a buffer of each scan that is no part of the `state_dict`.
     """
 
+    _W: ClassVar[str] = "weight_hh"  # the name of W; over time there is a weight_ih beside it
+    _sizes: ClassVar[tuple[str, ...]] = ("input_size", "hidden_size")  # arguments
+    _defaults: ClassVar[dict[str, object]] = {}  # of arguments that are kept under their names
+    _biased: bool
     _warned = False  # by `HypothesisWarning`, once in the life of a layer
 
     def __init__(
@@ -233,7 +91,20 @@ class RoaModule(AlphaModule, ABC):
 
     def settings(self) -> dict[str, Any]:
         """The constructor's arguments that rebuild this module, as JSON can hold them."""
-        return {"init": self.init} | self._own_settings() | self._alpha_settings()
+        own = {name: getattr(self, name) for name in (*self._sizes, *self._defaults)}
+        first = "filter" + next(iter(self.scan_alphas))
+        own |= {"bias": self._biased, "filter": spec(self._filter(first))}
+        return {"init": self.init} | self._own_settings() | self._alpha_settings() | own
+
+    def extra_repr(self) -> str:
+        """Sizes, α, φ, and what else is not the default."""
+        parts = [*self._facts(), f"nonlinearity={self.nonlinearity}"]
+        now = {name: getattr(self, name) for name in self._defaults}
+        parts += [f"{k}={v}" for k, v in now.items() if v != self._defaults[k]]
+        return ", ".join(parts)
+
+    def _facts(self) -> list[str]:
+        return [*(str(getattr(self, name)) for name in self._sizes), str(self._given)]
 
     def _own_settings(self) -> dict[str, Any]:
         gain = self.gain.tolist() if isinstance(self.gain, Tensor) else self.gain
@@ -247,6 +118,37 @@ class RoaModule(AlphaModule, ABC):
             start = self._given.start
             state["gain"] = {"alpha": start.tolist() if isinstance(start, Tensor) else start}
         return state
+
+    def _add_weights(
+        self,
+        suffix: str,
+        *shape: int,
+        inputs: int | None = None,
+        bias: bool,
+        index: Index = 0,
+        **place: Any,
+    ) -> None:
+        """Room for W of this shape, W_i if there are inputs, b and α of one scan."""
+        *lead, out, _ = shape
+        shapes: dict[str, tuple[int, ...]]
+        shapes = {} if inputs is None else {"weight_ih": (out, inputs)}
+        shapes |= {self._W: shape} | ({"bias": (*lead, out)} if bias else {})
+        for name, size in shapes.items():
+            p = nn.Parameter(torch.empty(size, **place))
+            self.register_parameter(name + suffix, p)
+        self._biased = bool(bias)
+        self._add_scan(suffix, p, index, lead[0] if lead else None)
+
+    def _held(self, suffix: str) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """W, W_i (over time alone) and b (if there is one) of a scan."""
+        W_i = self._tensor("weight_ih" + suffix) if self._W == "weight_hh" else None
+        b = self._tensor("bias" + suffix) if self._biased else None
+        return self._tensor(self._W + suffix), W_i, b
+
+    def _effective(self, suffix: str) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """W under the cap, and W_i and b with the gain, of a scan."""
+        W, W_i, b = self._held(suffix)
+        return (self._capped(W), *self._driven(W_i, b, suffix))
 
     def _add_filter(
         self,
@@ -292,13 +194,16 @@ class RoaModule(AlphaModule, ABC):
             gain = self._buffers["_gain" + suffix]
         return gain
 
-    def _driven(self, W_i: Tensor, b: Tensor | None, suffix: str) -> tuple[Tensor, Tensor | None]:
+    def _driven(
+        self, W_i: Tensor | None, b: Tensor | None, suffix: str
+    ) -> tuple[Tensor | None, Tensor | None]:
         """γ ⊙ W_i and γ ⊙ b."""
-        gain = self.gain_of(suffix)
-        if gain is None:
+        gain, like = self.gain_of(suffix), b if W_i is None else W_i
+        if gain is None or like is None:
             return W_i, b
-        gain = gain.to(W_i.dtype)
-        return gain.unsqueeze(-1) * W_i, None if b is None else gain * b
+        gain = gain.to(like.dtype)
+        driven = None if W_i is None else gain.unsqueeze(-1) * W_i
+        return driven, None if b is None else gain * b
 
     def _capped(self, W: Tensor) -> Tensor:
         """W with ‖W‖₂ ≤ `max_norm`."""
@@ -339,13 +244,25 @@ class RoaModule(AlphaModule, ABC):
             _checks.fail("interval", "a layer that a theorem covers", type(self).__name__)
         return Interval(min(i.log_lower for i in found), max(i.log_upper for i in found))
 
-    @abstractmethod
     def _maps(self) -> list[tuple[Tensor, float | Tensor]]:
         """The weights W and the α of every recurrence, or of every stack of maps."""
+        of = {suffix: self._tensor(self._W + suffix) for suffix in self.scan_alphas}
+        return [(self._capped(W), self.alpha_of(suffix)) for suffix, W in of.items()]
 
-    @abstractmethod
-    def roa_maps(self) -> RoaMaps | None:
+    def roa_maps(self) -> RoaMaps:
         """The maps of the layer as they stand: see `roann.nn.maps`."""
+        phi, scans = ACTIVATIONS[self.nonlinearity], []
+        for suffix in self.scan_alphas:
+            W, W_i, b = self._effective(suffix)
+            O = self._filter("filter" + suffix).form()
+            scans.append(Scan(W, O, self.alpha_of(suffix), phi, b, W_i))
+        return RoaMaps(tuple(scans), max_norm=self.max_norm)
+
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Draw new parameters; filters stay, unless they came from meta without numbers."""
+        for suffix in self.scan_alphas:
+            initialise(self.init, *self._held(suffix), generator)
+        self._reset(generator)
 
     def _reset(self, generator: torch.Generator | None) -> None:
         """What is left to do when the parameters are drawn."""
@@ -371,9 +288,3 @@ def _refresh_all(layer: RoaModule, _: object = None) -> None:
     for name in list(layer._modules):
         if name.startswith("filter"):
             layer._refresh(name.removeprefix("filter"))
-
-
-def spec(filter: Filter) -> str | dict[str, Any]:
-    """A filter's name, with its settings where it has any."""
-    settings = filter.settings()
-    return {"name": filter.name, **settings} if settings else filter.name

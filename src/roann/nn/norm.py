@@ -6,23 +6,18 @@ norm of Note [A norm from above] in `roann.theorem`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd import forward_ad
-from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from roann import _checks
 from roann.filters.base import full_precision
-from roann.kernels.operator import without_autocast
+from roann.kernels.watch import is_dual, transforming, watched, without_autocast
 from roann.theorem import schatten, schatten_and_power
 
 CAP = 10.0  # of "auto"
 MARGIN = 0.9  # "auto" stays this far within the hypothesis
-
-_tracing: Callable[[], bool] = torch.jit.is_tracing  # type: ignore[attr-defined]
 
 
 def given_cap(max_norm: object, alpha: float | Tensor, r: float) -> float | None:
@@ -64,7 +59,7 @@ def capped(W: Tensor, max_norm: float | None) -> Tensor:
     full = W.to(full_precision(W.dtype))
     with without_autocast(full):
         # A compiler, or forward mode of this tensor or of one inside it, takes plain operations.
-        if torch.compiler.is_compiling() or _is_dual(full):
+        if torch.compiler.is_compiling() or is_dual(full):
             bound = schatten(full)
         else:
             bound = _Schatten.apply(full)[0]  # type: ignore[no-untyped-call]
@@ -75,11 +70,6 @@ def _scaled(W: Tensor, bound: Tensor, max_norm: float) -> Tensor:
     limit = torch.full_like(bound, max_norm)
     scale = limit / torch.maximum(bound, limit)  # exactly 1 below the cap
     return W * scale[..., None, None]
-
-
-def _is_dual(t: Tensor) -> bool:
-    unpack: Any = forward_ad.unpack_dual
-    return unpack(t).primal is not t
 
 
 def _same(a: Tensor, b: Tensor) -> bool:
@@ -131,16 +121,10 @@ class CapMemo:
         """`capped(W, max_norm)` for a step from x."""
         if max_norm is None:
             return W
-        plain = type(W) in (Tensor, nn.Parameter) and type(x) is Tensor and not _is_dual(W)
-        traced = torch.compiler.is_compiling() or _tracing() or is_in_torch_dispatch_mode()
-        if not plain or W.is_meta or traced:
+        plain = type(W) in (Tensor, nn.Parameter) and type(x) is Tensor and not W.is_meta
+        if not plain or watched(W) or transforming():
             return capped(W, max_norm)
-        try:
-            return self._remembered(W, max_norm)
-        except RuntimeError as error:
-            if "setup_context" not in str(error):  # of torch, inside a transform of torch.func
-                raise
-            return capped(W, max_norm)
+        return self._remembered(W, max_norm)
 
     def _remembered(self, W: Tensor, max_norm: float) -> Tensor:
         graph = torch.is_grad_enabled() and W.requires_grad

@@ -1,4 +1,4 @@
-"""The roaRNN in continuous time: sequences sampled at any times."""
+"""The roaRNN in continuous time, for sequences sampled at any times, by two kinds of steps."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import final
 
 from torch import Tensor
 
+from roann import _checks
 from roann.kernels.linear import Linear
 from roann.nn import readings
 from roann.nn.continuous import ContinuousModule
@@ -61,3 +62,49 @@ class RoaODE(ContinuousModule):
 
     def _taken(self, s: Tensor, stack: bool) -> tuple[Tensor, Linear]:
         return readings.isometric(self.filter_l0, self.alpha, s)
+
+
+@final
+class RoaEuler(ContinuousModule):
+    r"""The paper's differential equation by explicit Euler steps of any lengths.
+
+    .. math:: \tau \dot x = A x + \phi(W x + \gamma \odot (W_i u + b)), \quad
+        A = \alpha^{-1}((1 - \alpha) O - I), \quad \alpha = \Delta t / \tau
+
+    .. math:: x_{k+1} = x_k
+        + (\Delta t_k / \tau)(A x_k + \phi(W x_k + \gamma \odot (W_i u_{k+1} + b)))
+
+    Each input is held since the one before it. Without time stamps every step takes Δt = `dt`, and
+    the layer is `RoaRNN` with one layer, whose parameters it shares name by name. A step of another
+    length is not isometric, so the theorem holds for equal intervals alone: Note [Two readings of
+    unequal intervals] in `roann.nn.readings`. `RoaODE` keeps it under any sampling.
+
+    Args:
+        input_size, hidden_size, nonlinearity, bias, batch_first, device, dtype, dt: as in `RoaODE`.
+        backend, memory: as in `RoaRNN`; with intervals there is no native kernel and no reversible
+            memory.
+        **options: as in `RoaODE`, with any filter.
+
+    Shape: as in `RoaODE`.
+
+    Example:
+        >>> euler = RoaEuler(1, 6, alpha=0.1, filter="qr", gain=1.0, dtype=torch.float64)
+        >>> u, x = torch.randn(2, 1).double(), torch.randn(2, 6).double()
+        >>> y = x @ euler.weight().T + u @ euler.weight_ih_l0.T + euler.bias_l0
+        >>> by_hand = x + 0.5 / euler.tau * (x @ euler.friction().T + torch.relu(y))
+        >>> bool((euler.step(x, u, interval=0.5) - by_hand).abs().max() < 1e-14)
+        True
+
+    Reference: Appendix D of the paper.
+    """
+
+    reading = "euler"
+
+    def _taken(self, s: Tensor, stack: bool) -> tuple[Tensor, Linear]:
+        if stack:  # the linear part of these steps is not orthogonal
+            what = "for RoaEuler with intervals"
+            if self.backend == "native":
+                _checks.fail("backend", f"'auto', 'fused' or 'reference' {what}", "'native'")
+            if self.memory == "reversible":
+                _checks.fail("memory", f"'store' or 'checkpoint' {what}", "'reversible'")
+        return readings.euler(self.filter_l0, self.alpha, s, stack)

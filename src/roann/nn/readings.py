@@ -1,35 +1,24 @@
 """How intervals of time become steps: A held fixed ("euler"), or O turned ("isometric").
 
+Derivations are in docs/mathematics.md, "Continuous time".
+
 Note [Two readings of unequal intervals]
 ----------------------------------------
-The continuous layer is τ ẋ = A x + φ(W x + b + W_i u) with A = α⁻¹((1−α)O − I) and α = Δt/τ, which
-one explicit Euler step of length Δt turns into the discrete layer. For a step of another length
-Δt_k, let s = Δt_k/Δt.
+The continuous layer is τ ẋ = A x + φ(W x + b + W_i u) with A = α⁻¹((1−α)O − I) and α = Δt/τ. A step
+of length Δt_k = s Δt is one of the discrete layer with α_k = sα and
 
-*euler* holds A. The step x + (Δt_k/τ)(A x + φ) = (1−s) x + s(1−α) O x + sα φ is a step of the
-discrete layer with
+    euler       O_k = ((1−s) I + s(1−α) O) / (1−α_k)      A is held; orthogonal for s = 1 only
+    isometric   O_k = O^s                                 orthogonal for every s
 
-    α_k = sα,    O_k = ((1−s) I + s(1−α) O) / (1−α_k),
-
-and O_k is orthogonal for s = 1 only. An eigenvalue e^(iθ) of O becomes (1−s) + s(1−α)e^(iθ): for
-0 < s < 1 a number inside the circle, as small as |1 − 2s + sα|; for s > 1 it may lie outside. So
-under unequal intervals gradients vanish, or explode, like those of any other system.
-
-*isometric* holds what the theorem needs: α_k = sα = Δt_k/τ and O_k = O^s, orthogonal for every s.
-Each step then has the Jacobian α_k D W + (1−α_k) O^s, Weyl's inequality applies to it unchanged,
-and all singular values of ∂x_M/∂x_0 lie in
-
-    [Π_k (1 − α_k(1+rσ)),  Π_k (1 + α_k(rσ−1))]   →   [exp(−ρ(1+rσ)), exp(ρ(rσ−1))],
-
-ρ = Σ_k α_k = (t_M − t_0)/τ: what counts is the time that passed, not how often it was looked at.
-The hypothesis is Δt_k (1+rσ) < τ for the longest interval.
+So under unequal intervals the gradients of *euler* vanish, or explode, like those of any other
+system. Those of *isometric* lie in [Π_k (1 − α_k(1+rσ)), Π_k (1 + α_k(rσ−1))], if Δt_k (1+rσ) < τ
+for the longest interval: what counts is the time that passed, not how often it was looked at.
 
 Note [Which filters have powers]
 --------------------------------
-O^s must be real and continuous in s, so O must lie on a one-parameter group of rotations. Half of
-all orthogonal matrices, those with det O = −1, lie on none. Rotations of planes do, and their
-powers cost O(N): every angle times s. So the isometric reading takes the designed spectra
-("broad", …), "rotations", or "identity", which is its own power.
+O^s must be real and continuous in s, so O must lie on a one-parameter group of rotations. Rotations
+of planes do, and their powers cost O(N): every angle times s. So the isometric reading takes the
+designed spectra ("broad", …), "rotations", or "identity", which is its own power.
 
 Note [The fields behind the readings]
 -------------------------------------
@@ -38,10 +27,7 @@ As Δt_k → 0 each reading becomes a differential equation, which a solver can 
     euler       ẋ = (F(x) − x)/Δt           F the discrete layer; the paper's (A x + φ)/τ
     isometric   ẋ = (log O) x/Δt + (φ − x)/τ
 
-The first forgets: its linear part multiplies an eigenvector of O by exp(((1−α)e^(iθ) − 1) t/Δt), of
-modulus e^(−(1−(1−α)cos θ)) after one Δt. The discrete layer is the Euler step of this equation at
-one Δt, where the step lands on the circle, and no approximation of its solution. The second does
-not: its linear part is e^(−t/τ) O^(t/Δt).
+The first forgets, as fast as e^(−(1−(1−α)cos θ)) in one Δt; the second does not.
 """
 
 from __future__ import annotations
@@ -68,6 +54,7 @@ class Blend(Linear):
     """
 
     name = "blend"
+    rank = 2
     stay: Tensor
     turn: Tensor
     matrix: Tensor
@@ -75,11 +62,6 @@ class Blend(Linear):
     def shapes(self, out: int, into: int) -> tuple[tuple[int, ...], ...]:
         """See `Linear.shapes`; stay and turn may be one number for all neurons."""
         return tuple(self.stay.shape[-1:]), tuple(self.turn.shape[-1:]), (out, into)
-
-    @property
-    def stacked(self) -> bool:
-        """Whether there is one map for each step."""
-        return self.matrix.dim() == 3
 
     def _beside(self, v: Tensor, x: Tensor) -> Tensor:
         return v.unsqueeze(1) if self.stacked and x.dim() == 3 else v

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -12,15 +12,13 @@ from torch.nn.utils.rnn import PackedSequence
 from roann import _checks
 from roann.filters import Filter
 from roann.functional import BACKENDS, roa_scan, roa_step
-from roann.kernels.activations import ACTIVATIONS
 from roann.kernels.memory import MEMORIES
 from roann.nn import layout
 from roann.nn.alpha import Alpha
 from roann.nn.cell import RoaRNNCell
 from roann.nn.hypothesis import HypothesisWarning
-from roann.nn.init import initialise
-from roann.nn.maps import RoaMaps, Scan
-from roann.nn.module import RoaModule, spec
+from roann.nn.maps import RoaMaps
+from roann.nn.module import RoaModule
 
 
 class RoaRNN(RoaModule):
@@ -91,6 +89,11 @@ class RoaRNN(RoaModule):
     Reference: Eq. (19) and Theorem III.1 of the paper.
     """
 
+    _defaults: ClassVar[dict[str, object]] = {
+        "num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0,
+        "bidirectional": False, "backend": "auto", "memory": "store",
+    }  # fmt: skip
+
     def __init__(
         self,
         input_size: int,
@@ -141,11 +144,10 @@ class RoaRNN(RoaModule):
         wide = isinstance(given.start, Tensor) and given.start.shape[-1] == hidden_size
         for layer, suffix in self._scans():
             I = input_size if layer == 0 else hidden_size * self._directions
-            shapes = {"weight_ih": (hidden_size, I), "weight_hh": (hidden_size, hidden_size)}
-            for name, shape in (shapes | ({"bias": (hidden_size,)} if bias else {})).items():
-                p = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
-                self.register_parameter(name + suffix, p)
-            self._add_scan(suffix, p, layer if wide else (layer, 0))
+            self._add_weights(
+                suffix, hidden_size, hidden_size, inputs=I, bias=bias,
+                index=layer if wide else (layer, 0), device=device, dtype=dtype,
+            )  # fmt: skip
         # Parameters before filters: one seed gives the same W, b, W_i under every filter.
         self.reset_parameters(generator)
         for _, suffix in self._scans():
@@ -260,33 +262,10 @@ class RoaRNN(RoaModule):
         ends = ("", "_reverse")[: self._directions]
         return [(layer, f"_l{layer}{end}") for layer in range(self.num_layers) for end in ends]
 
-    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw new parameters; filters stay, unless they came from meta without numbers."""
-        for _, suffix in self._scans():
-            b = self._tensor("bias" + suffix) if self.bias else None
-            W, W_i = (self._tensor(name + suffix) for name in ("weight_hh", "weight_ih"))
-            initialise(self.init, W, W_i, b, generator)
-        self._reset(generator)
-
-    def _maps(self) -> list[tuple[Tensor, float | Tensor]]:
-        weights = {s: self._tensor("weight_hh" + s) for _, s in self._scans()}
-        return [(self._capped(W), self.alpha_of(s)) for s, W in weights.items()]
-
-    def _effective(self, suffix: str) -> tuple[Tensor, Tensor, Tensor | None]:
-        """W under the cap, and W_i and b with the gain, of one layer and direction."""
-        b = self._tensor("bias" + suffix) if self.bias else None
-        W = self._capped(self._tensor("weight_hh" + suffix))
-        return (W, *self._driven(self._tensor("weight_ih" + suffix), b, suffix))
-
     def roa_maps(self) -> RoaMaps:
         """The maps of every layer and direction as they stand, in torch's order."""
-        phi = ACTIVATIONS[self.nonlinearity]
-        scans = []
-        for _, suffix in self._scans():
-            W, W_i, b = self._effective(suffix)
-            O = self._filter("filter" + suffix).form()
-            scans.append(Scan(W, O, self.alpha_of(suffix), phi, b, W_i))
-        return RoaMaps(tuple(scans), self._directions, self.batch_first, True, self.max_norm)
+        D, first = self._directions, self.batch_first
+        return super().roa_maps()._replace(directions=D, batch_first=first, stacked=True)
 
     @property
     def all_weights(self) -> list[list[Tensor]]:
@@ -343,47 +322,12 @@ class RoaRNN(RoaModule):
         if reverse:
             u = layout.flip(u, form)
         W, W_i, b = self._effective(suffix)
+        O, alpha = self._filter("filter" + suffix), self.alpha_of(suffix)
         states, last = roa_scan(
-            x0,
-            W,
-            self._filter("filter" + suffix),
-            self.alpha_of(suffix),
-            u=u,
-            W_i=W_i,
-            b=b,
-            nonlinearity=self.nonlinearity,
-            batch_sizes=form.batch_sizes,
-            backend=self.backend,
-            memory=self.memory,
+            x0, W, O, alpha, u=u, W_i=W_i, b=b, nonlinearity=self.nonlinearity,
+            batch_sizes=form.batch_sizes, backend=self.backend, memory=self.memory,
             last_only=last_only,
-        )
+        )  # fmt: skip
         if reverse and states is not None:
             states = layout.flip(states, form)
         return states, last
-
-    def settings(self) -> dict[str, Any]:
-        """The constructor's arguments that rebuild this module, as JSON can hold them."""
-        return super().settings() | {
-            "input_size": self.input_size,
-            "hidden_size": self.hidden_size,
-            "num_layers": self.num_layers,
-            "bias": self.bias,
-            "batch_first": self.batch_first,
-            "dropout": self.dropout,
-            "bidirectional": self.bidirectional,
-            "filter": spec(self._filter("filter_l0")),
-            "backend": self.backend,
-            "memory": self.memory,
-        }
-
-    def extra_repr(self) -> str:
-        """As `torch.nn.RNN`'s, with α and φ."""
-        parts = [f"{self.input_size}, {self.hidden_size}", str(self._given)]
-        parts += [f"nonlinearity={self.nonlinearity}"]
-        defaults: dict[str, object]
-        defaults = {"num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0}
-        defaults |= {"bidirectional": False, "backend": "auto", "memory": "store"}
-        return ", ".join(
-            parts
-            + [f"{k}={getattr(self, k)}" for k, v in defaults.items() if getattr(self, k) != v]
-        )

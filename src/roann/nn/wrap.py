@@ -12,7 +12,7 @@ from roann import _checks
 from roann.filters import Filter, make
 from roann.kernels.reference import mix
 from roann.nn.alpha import Alpha
-from roann.nn.module import AlphaModule, spec
+from roann.nn.alpha_module import AlphaModule, spec
 
 # What torch's layers call the width they take and the width they give.
 WIDTHS = (("in_features", "out_features"), ("in_channels", "out_channels"))
