@@ -6,13 +6,10 @@ import operator
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Literal
 
-from benchmarks.record import Record
+from benchmarks.record import Record, Row
 
-Verdict = Literal["met", "not met", "not measured"]
 _MET: dict[str, Callable[[float, float], bool]] = {
     "at least": operator.ge,
     "at most": operator.le,
@@ -21,17 +18,26 @@ _MET: dict[str, Callable[[float, float], bool]] = {
 }
 
 
+def _flatness(record: Record, *rows: Row) -> float:
+    """The largest time per step over the smallest."""
+    times = [row.per_step for row in rows]
+    return max(times) / min(times)
+
+
+MEASURES: dict[str, Callable[..., float | None]] = {
+    "of limit": lambda record, ours: record.of_limit(ours),
+    "faster": lambda record, ours, other: other.per_step / ours.per_step,
+    "slower": lambda record, ours, other: ours.per_step / other.per_step,
+    "percent over": lambda record, ours, other: 100 * (ours.per_step / other.per_step - 1),
+    "megabytes": lambda record, ours: ours.extra_bytes / 1e6,
+    "flatness": _flatness,
+}
+"""From a record and the rows of it that a target names, or all of its case if it names none."""
+
+
 @dataclass(frozen=True)
 class Target:
-    """A number to reach.
-
-    Attributes:
-        what: in words.
-        sense: whether `bound` is the least or the most allowed, or must be passed.
-        bound: the number.
-        measure: how the number of a record is found, a name in `MEASURES`.
-        case, ours, other, work: the rows of the record that it is found from.
-    """
+    """A number to reach, and the rows of a record that it is measured from."""
 
     what: str
     sense: str
@@ -44,52 +50,27 @@ class Target:
 
     def value(self, record: Record) -> float | None:
         """The number of a record, None if it was not measured."""
-        return MEASURES[self.measure](record, self)
+        rows: list[Row | None] = [row for row in record.rows if row.case == self.case]
+        if self.ours:
+            names = filter(None, (self.ours, self.other))
+            rows = [record.find(self.case, self.work, name) for name in names]
+        return MEASURES[self.measure](record, *rows) if rows and None not in rows else None
 
     def needs(self, record: Record) -> float | None:
         """The part of the limit at which the target would be met, all else as measured."""
-        part = _of_limit(record, self) if self.measure == "faster" else None
-        value = self.value(record)
-        return None if part is None or value is None else part * self.bound / value
+        value, ours = self.value(record), record.find(self.case, self.work, self.ours)
+        part = None if ours is None else record.of_limit(ours)
+        if self.measure != "faster" or value is None or part is None:
+            return None
+        return part * self.bound / value
 
-    def verdict(self, record: Record) -> Verdict:
+    def verdict(self, record: Record) -> str:
         """Computed, never typed. The sizes of a quick run are not those the targets speak of."""
-        value = None if record.quick else self.value(record)
+        value = None if record.settings["quick"] else self.value(record)
         if value is None:
             return "not measured"
         return "met" if _MET[self.sense](value, self.bound) else "not met"
 
 
-def _of_limit(record: Record, target: Target) -> float | None:
-    row = record.find(target.case, target.work, target.ours)
-    return None if row is None else record.of_limit(row)
-
-
-def _per_step(name: str, record: Record, target: Target) -> float | None:
-    """Time per step, ours over the other's, or as much of it as the measure says."""
-    ours, other = (record.find(target.case, target.work, n) for n in (target.ours, target.other))
-    if ours is None or other is None:
-        return None
-    ratio = ours.per_step / other.per_step
-    return {"slower": ratio, "faster": 1 / ratio, "percent over": 100 * (ratio - 1)}[name]
-
-
-def _megabytes(record: Record, target: Target) -> float | None:
-    row = record.find(target.case, target.work, target.ours)
-    return None if row is None or row.extra_bytes is None else row.extra_bytes / 1e6
-
-
-def _flatness(record: Record, target: Target) -> float | None:
-    """The largest time per step of an axis over the smallest."""
-    times = [row.per_step for row in record.rows if row.case == target.case]
-    return max(times) / min(times) if times else None
-
-
-MEASURES: dict[str, Callable[[Record, Target], float | None]] = {
-    "of limit": _of_limit,
-    **{name: partial(_per_step, name) for name in ("faster", "slower", "percent over")},
-    "megabytes": _megabytes,
-    "flatness": _flatness,
-}
 _ROWS = tomllib.loads(Path(__file__).with_name("targets.toml").read_text(encoding="utf-8"))
 TARGETS = [Target(**row) for row in _ROWS["target"]]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from pathlib import Path
 
-from paper.collect import ENDS, LINES, collect, note_source
+from paper.collect import ENDS, collect, jsonl, note_source
 from paper.plan import FIGURES
-from roann.lab import checkpoint, records, run, sweep
+from roann.lab import checkpoint, run, sweep
 from roann.lab.config import Experiment, parse, read_tables
 from roann.lab.data import DataError, find_mnist
 from roann.lab.probe import probe
@@ -33,7 +32,7 @@ def train(figure: str, cells: dict[str, Experiment], runs: Path, results: Path, 
             if not stop.number:
                 _probe_ends(folder)
     for folder in folders:
-        keep(folder, results)
+        collect(folder, results)
         print(f"{statuses[folder]:>11}  {figure}/{folder.name}", flush=True)
     stop.poll()
     return len(cells) - sum(status in sweep.ENDED for status in statuses.values())
@@ -42,10 +41,9 @@ def train(figure: str, cells: dict[str, Experiment], runs: Path, results: Path, 
 def _with_data(cells: dict[str, Experiment]) -> dict[str, Experiment]:
     """The runs whose data are here; what is missing is logged."""
     there = {name: cell for name, cell in cells.items() if "mnist" not in cell.task_name}
-    if len(there) == len(cells):
-        return cells
     try:
-        find_mnist()
+        if len(there) < len(cells):
+            find_mnist()
     except DataError as error:
         _log.warning("%d runs are left out: %s", len(cells) - len(there), error)
         return there
@@ -61,16 +59,9 @@ def _probe_ends(folder: Path) -> None:
     seed = experiment.train.seed
     run.set_up(experiment.train.threads, seed)
     task, model = run.build(experiment)
-    lines = [{"step": 0} | probe(task, model, seed)]
+    about = {"kind": "probe", "epoch": None, "seconds": None}
+    lines = [about | {"step": 0} | probe(task, model, seed)]
     checkpoint.unpack(found.tensors, model, None)
     if result["status"] != "diverged":
-        lines.append({"step": found.step} | probe(task, model, seed))
-    common = {"kind": "probe", "epoch": None, "seconds": None}
-    text = "".join(json.dumps(records.plain(common | line)) + "\n" for line in lines)
-    checkpoint.replace_file(folder / ENDS, text.encode())
-
-
-def keep(folder: Path, results: Path) -> None:
-    """Collect a run; the time of a step of a timed figure is read off its training lines."""
-    figure = folder.parent.name
-    collect(folder, results / figure, 200 if FIGURES[figure].get("timed") else LINES)
+        lines.append(about | {"step": found.step} | probe(task, model, seed))
+    checkpoint.replace_file(folder / ENDS, jsonl(lines))

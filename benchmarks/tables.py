@@ -1,13 +1,14 @@
-"""A record as Markdown, for a terminal and for the page of the documentation."""
+"""A record as Markdown, for a terminal and for `docs/benchmark.md`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from benchmarks import compare
 from benchmarks.record import Record, Row
+from benchmarks.targets import TARGETS
 from benchmarks.timing import SETTLED_ROUNDS, settled
-
-Table = tuple[list[str], list[list[str]]]
+from paper.pages import Table, markdown
 
 
 def seconds_text(seconds: float) -> str:
@@ -22,16 +23,6 @@ def seconds_text(seconds: float) -> str:
     return f"{value:.{3 if value < 10 else 2 if value < 100 else 1}f} {unit}"
 
 
-def bytes_text(size: int) -> str:
-    """Bytes in megabytes (10⁶).
-
-    Example:
-        >>> bytes_text(1_500_000)
-        '1.5 MB'
-    """
-    return f"{size / 1e6:,.1f} MB"
-
-
 def ratio_text(ratio: float | None) -> str:
     """A ratio with three digits; a dash if there is none.
 
@@ -44,16 +35,11 @@ def ratio_text(ratio: float | None) -> str:
     return f"{ratio:,.0f}" if ratio >= 100 else f"{ratio:.3g}"
 
 
-def sizes_text(sizes: dict[str, int]) -> str:
-    """As "T = 784, B = 100"."""
-    return ", ".join(f"{name.replace('_', ' ')} = {n:,}" for name, n in sizes.items())
-
-
 def of_group(record: Record, rows: Sequence[Row]) -> Table:
     """The table of one case and work: only columns that say something."""
     limits = [record.of_limit(row) for row in rows]
     faster = [ratio_text(record.times_faster(row)) for row in rows]
-    extra = ["–" if row.extra_bytes is None else bytes_text(row.extra_bytes) for row in rows]
+    extra = ["–" if r.extra_bytes is None else f"{r.extra_bytes / 1e6:,.1f} MB" for r in rows]
     others = {row.versus: None for row in rows if row.versus is not None}
     than = f" than {next(iter(others))}" if len(others) == 1 else ""
     columns = [
@@ -72,24 +58,60 @@ def of_group(record: Record, rows: Sequence[Row]) -> Table:
 
 def _spread_text(row: Row) -> str:
     """How far the median lies above the best, and whether the best was falling to the end."""
-    text = f"+{100 * row.spread:.0f} %"
+    text = f"+{100 * (row.median / row.seconds - 1):.0f} %"
     few = len(row.samples) <= SETTLED_ROUNDS
     return text if few or settled(row.samples) else text + ", unsettled"
-
-
-def markdown(table: Table) -> str:
-    """A table of a Markdown page."""
-    head, body = table
-    rule = ["---", *["---:"] * (len(head) - 1)]
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in [head, rule, *body])
 
 
 def text(record: Record) -> str:
     """The whole record, case by case."""
     parts = []
     for case, work, rows in record.groups():
-        parts += [f"### {case}, {work}\n", f"{sizes_text(rows[0].sizes)}\n"]
-        parts += [markdown(of_group(record, rows)) + "\n"]
+        sizes = (f"{name.replace('_', ' ')} = {n:,}" for name, n in rows[0].sizes.items())
+        parts += [f"### {case}, {work}\n", ", ".join(sizes) + "\n"]
+        parts += [markdown(of_group(record, rows), right=True)]
         parts += [f"{row.contender}: {note}\n" for row in rows for note in row.notes]
     parts += [f"- not measured: {what}: {why}\n" for what, why in record.skipped.items()]
     return "\n" + "\n".join(parts)
+
+
+def blocks(record: Record) -> dict[str, str]:
+    """By name what stands between the markers of the page; equal for equal records."""
+    return {
+        "machine": markdown(_machine(record), right=True),
+        "targets": markdown(targets(record), right=True),
+        "measurements": text(record),
+        "compare": compare.recorded(),
+    }
+
+
+def targets(record: Record) -> Table:
+    """Every target, and what was measured."""
+    body, medians = [], record.by_medians()
+    for target in TARGETS:
+        verdict = target.verdict(record)
+        numbers = (target.value(record), target.value(medians), target.needs(record))
+        texts = (ratio_text(None if verdict == "not measured" else n) for n in numbers)
+        body.append([target.what, f"{target.sense} {ratio_text(target.bound)}", *texts, verdict])
+    return ["what", "target", "measured", "by medians", "needs of the limit", "verdict"], body
+
+
+def _machine(record: Record) -> Table:
+    found, settings = record.environment, record.settings
+    memory, load = found["memory_bytes"], found["load_before"]
+    small = "small, from a quick run: the numbers mean nothing"
+    rows = {
+        "processor": found["cpu"],
+        "processors used": settings["threads"],
+        "memory": "unknown" if memory is None else f"{memory / 1e9:.0f} GB",
+        "system": f"{found['system']} {found['machine']}, Python {found['python']}",
+        "torch": found["torch"] + (" with MKL" if found["mkl"] else ""),
+        "roann": f"{found['roann']}, commit {found.get('commit', 'unknown')}",
+        "kernel of roann": f"{found['kernel']} ({found['isa'] or found['why_not_native']})",
+        "denormals flushed in every thread": "yes" if found["flushes_denormals"] else "no",
+        "load before the run": "unknown" if load is None else load,
+        "passes": settings.get("passes", 1),
+        "rounds of a pass, at least": settings["rounds"],
+        "sizes": small if settings["quick"] else "full",
+    }
+    return ["", ""], [[name, str(value)] for name, value in rows.items()]
