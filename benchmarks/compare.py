@@ -101,25 +101,6 @@ def _timed(path: Path) -> dict[str, float]:
     return dict(json.loads(run.stdout))
 
 
-def compare(revision: str) -> dict[str, Any]:
-    """The best times of both, in microseconds."""
-    from benchmarks.machine import (
-        describe,
-    )  # not of the other revision, which may lack what it asks
-
-    found: dict[str, list[dict[str, float]]] = {"before": [], "after": []}
-    with tempfile.TemporaryDirectory() as room:
-        for which, rev in (("before", revision), ("after", "HEAD")):
-            _install(rev, Path(room, which))
-        for _ in range(ROUNDS):
-            for which, rounds in found.items():
-                rounds.append(_timed(Path(room, which, "lib")))
-    name = _git("rev-parse", "--short=10", revision).decode().strip()
-    least = {w: {c: min(r[c] for r in rs) for c in rs[0]} for w, rs in found.items()}
-    about = {"before": name, "rounds": ROUNDS, "machine": describe()}
-    return {"about": about, "microseconds": least}
-
-
 def table(record: dict[str, Any]) -> str:
     """The record as a table."""
     before, after = record["microseconds"]["before"], record["microseconds"]["after"]
@@ -141,16 +122,28 @@ def recorded(folder: Path = ROOT / "results" / "bench") -> str:
 
 
 def main() -> None:
-    """The command."""
+    """The command: the best times of both revisions, in microseconds."""
+    from benchmarks.machine import describe  # another revision may lack what it asks for
+
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("revision", help="the revision to compare with")
     parser.add_argument("--out", type=Path, default=None, help="where to write the record")
     args = parser.parse_args()
-    record = compare(args.revision)
+    name = _git("rev-parse", "--short=10", args.revision).decode().strip()
+    found: dict[str, dict[str, float]] = {"before": {}, "after": {}}
+    with tempfile.TemporaryDirectory() as room:
+        for which, revision in zip(found, (args.revision, "HEAD"), strict=True):
+            _install(revision, Path(room, which))
+        for _ in range(ROUNDS):
+            for which, least in found.items():
+                for case, time in _timed(Path(room, which, "lib")).items():
+                    least[case] = min(time, least.get(case, time))
+    about = {"before": name, "rounds": ROUNDS, "machine": describe()}
+    record = {"about": about, "microseconds": found}
     print(table(record))
     if args.out is not None:
         args.out.mkdir(parents=True, exist_ok=True)
-        path = args.out / f"compare-{record['about']['before']}.json"
+        path = args.out / f"compare-{name}.json"
         path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 

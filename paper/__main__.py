@@ -19,7 +19,7 @@ from roann.lab.checkpoint import replace_file
 from roann.lab.config import ConfigError
 from roann.lab.progress import logging_to_stderr
 from roann.lab.report import ReportError
-from roann.lab.run import InterruptedRun
+from roann.lab.stop import InterruptedRun
 
 PAGES = ("paper/findings.md", "README.md")
 

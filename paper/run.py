@@ -11,6 +11,8 @@ from roann.lab import checkpoint, run, sweep
 from roann.lab.config import Experiment, parse, read_tables
 from roann.lab.data import DataError, find_mnist
 from roann.lab.probe import probe
+from roann.lab.run_context import CHECKPOINTS
+from roann.lab.stop import Stop
 
 _log = logging.getLogger("roann.paper")
 
@@ -25,7 +27,7 @@ def train(figure: str, cells: dict[str, Experiment], runs: Path, results: Path, 
         run.prepare(folder, cell)
         if run.result_of(folder) is None:
             note_source(folder)
-    stop = run.Stop()
+    stop = Stop()
     with stop.listening():
         statuses = sweep.run_all(folders, 1 if timed else jobs, stop)
         for folder in [f for f, cell in folders.items() if timed and cell.train.seed == 0]:
@@ -52,7 +54,7 @@ def _with_data(cells: dict[str, Experiment]) -> dict[str, Experiment]:
 
 def _probe_ends(folder: Path) -> None:
     """Probe the model of a run as it began and as it ended, once, outside its wall time."""
-    result, found = run.result_of(folder), checkpoint.newest(folder / run.CHECKPOINTS, touch=False)
+    result, found = run.result_of(folder), checkpoint.newest(folder / CHECKPOINTS, touch=False)
     if result is None or found is None or (folder / ENDS).exists():
         return
     experiment = parse(read_tables(folder / run.CONFIG))

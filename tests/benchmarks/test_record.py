@@ -11,7 +11,7 @@ from made_records import made_record
 from benchmarks import contenders, record, tables, timing
 from benchmarks.__main__ import stem
 from benchmarks.record import Row
-from benchmarks.targets import MEASURES, TARGETS, Target
+from benchmarks.tables import MEASURES, TARGETS, Target
 from paper.pages import filled, markdown
 
 ROOT = Path(__file__).parents[2]
