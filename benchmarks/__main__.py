@@ -8,37 +8,38 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from benchmarks import document, machine, table
-from benchmarks.cases import CASES
-from benchmarks.plan import Plan
-from benchmarks.record import Record, read
-
-OK, USAGE, CTRL_C = 0, 2, 130
+from benchmarks import machine, tables
+from benchmarks.cases import CASES, QUICK_ROUNDS, ROUNDS
+from benchmarks.record import Record, RecordError, SkippedError, read
+from paper.pages import filled
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse, measure or write; returns the exit code."""
-    parser = _parser()
     try:
-        args = parser.parse_args(argv)
+        args = _parser().parse_args(argv)
         if args.write_docs:
-            return _write_docs(parser, *map(Path, args.write_docs))
-        return _measure(args)
+            record, page = args.write_docs
+            blocks = tables.blocks(read(record))
+            page.write_text(filled(page.read_text(encoding="utf-8"), blocks), encoding="utf-8")
+            print(f"benchmarks: {page} written from {record}", file=sys.stderr)
+        else:
+            _measure(args.cases, args.quick, args.out)
     except SystemExit as end:  # argparse has said why
-        return end.code if isinstance(end.code, int) else USAGE
-    except OSError as error:
+        return int(end.code or 0)
+    except (OSError, RecordError) as error:
         print(f"benchmarks: {error}", file=sys.stderr)
-        return USAGE
+        return 2
     except KeyboardInterrupt:
-        return CTRL_C
+        return 130
+    return 0
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks",
-        description="Measure speed and memory; print tables, write a record.",
-    )
+    words = "Measure speed and memory; print tables, write a record."
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=words)
     add, names = parser.add_argument, list(CASES)
     words = f"what to measure, out of: {', '.join(names)} (default: all)"
     add("--cases", nargs="+", choices=names, metavar="NAME", default=names, help=words)
@@ -46,28 +47,28 @@ def _parser() -> argparse.ArgumentParser:
     words = "where the record goes (default: results/bench)"
     add("--out", type=Path, default=Path("results/bench"), metavar="DIR", help=words)
     words = "measure nothing; write the tables of a page of the documentation from a record"
-    add("--write-docs", nargs=2, metavar=("RECORD", "PAGE"), help=words)
+    add("--write-docs", nargs=2, type=Path, metavar=("RECORD", "PAGE"), help=words)
     return parser
 
 
-def _measure(args: argparse.Namespace) -> int:
-    threads = machine.set_up()
-    passes, rounds = (1, 2) if args.quick else (3, 3)
-    plan = Plan(rounds, threads, args.quick)
-    cases = list(dict.fromkeys(args.cases))
-    settings = {"passes": passes, "rounds": rounds, "threads": threads, "quick": args.quick}
-    settings |= {"cases": cases}
-    record = Record(machine.describe(), settings, skipped=plan.skipped)
-    args.out.mkdir(parents=True, exist_ok=True)  # before hours of work, not after
+def _measure(names: Sequence[str], quick: bool, out: Path) -> None:
+    machine.set_up(machine.cores())
+    cases, passes = list(dict.fromkeys(names)), 1 if quick else 3
+    settings: dict[str, Any] = {"passes": passes, "rounds": QUICK_ROUNDS if quick else ROUNDS}
+    settings |= {"threads": machine.cores(), "quick": quick, "cases": cases}
+    record = Record(machine.describe(), settings)
+    out.mkdir(parents=True, exist_ok=True)  # before hours of work, not after
     for name in cases * passes:
         start = time.perf_counter()
-        record.add(CASES[name](plan))
+        try:
+            record.add(CASES[name](quick))
+        except SkippedError as why:
+            record.skipped[name] = str(why)
         print(f"benchmarks: {name}: {time.perf_counter() - start:.1f} s", file=sys.stderr)
-    path = args.out / f"{stem(record)}.json"
+    path = out / f"{stem(record)}.json"
     path.write_text(record.to_json(), encoding="utf-8")
-    print(table.text(record))
+    print(tables.text(record))
     print(f"benchmarks: written to {path}", file=sys.stderr)
-    return OK
 
 
 def stem(record: Record) -> str:
@@ -77,22 +78,9 @@ def stem(record: Record) -> str:
     """
     cpu = re.sub(r"\(r\)|\(tm\)", "", record.environment["cpu"].lower())
     words = re.sub(r"[^a-z0-9]+", "-", cpu).strip("-") or "unknown"
-    part = [] if set(record.settings["cases"]) == set(CASES) else record.settings["cases"]
-    marks = [f"{record.settings['threads']}t", *(["quick"] if record.quick else []), *part]
-    return "-".join([words, *marks])
-
-
-def _write_docs(parser: argparse.ArgumentParser, record: Path, page: Path) -> int:
-    try:
-        found = read(record)
-    except ValueError as error:
-        parser.error(f"{record}: {error}")
-    from paper.pages import filled
-
-    text = filled(page.read_text(encoding="utf-8"), document.blocks(found))
-    page.write_text(text, encoding="utf-8")
-    print(f"benchmarks: {page} written from {record}", file=sys.stderr)
-    return OK
+    marks = [f"{record.settings['threads']}t", *["quick"] * record.settings["quick"]]
+    cases = record.settings["cases"]
+    return "-".join([words, *marks, *([] if set(cases) == set(CASES) else cases)])
 
 
 if __name__ == "__main__":

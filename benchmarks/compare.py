@@ -14,14 +14,55 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor, nn
+
+import roann
 from benchmarks.timing import call, sample
 
 ROOT = Path(__file__).resolve().parents[1]
 SECONDS = 0.4  # of calls in each measurement, at least
+ROUNDS = 5
+_VARIANTS = {"filter": ("qr", "permutation", "rotations"), "nonlinearity": ("tanh",)}
+_VARIANTS |= {"memory": ("checkpoint", "reversible")}
+
+
+def models() -> Iterator[tuple[str, nn.Module, list[Tensor]]]:
+    """What is timed: a name, a layer that every revision has, its inputs."""
+    paper = getattr(roann, "PAPER", {})  # before it had a name, it was the default
+
+    def seeded(layer: Callable[..., nn.Module], *sizes: Any, **options: Any) -> nn.Module:
+        return layer(*sizes, **paper | {"generator": torch.Generator().manual_seed(0)} | options)
+
+    for key, words in _VARIANTS.items():
+        for word in words:
+            rnn = seeded(roann.RoaRNN, 1, 178, horizon=784, **{key: word})
+            yield f"RNN {word} N=178 T=784 B=100", rnn, [torch.randn(784, 100, 1)]
+    for N, T, B in ((128, 400, 50), (32, 50, 16), (16, 20, 1)):
+        rnn = seeded(roann.RoaRNN, 2, N, horizon=T)
+        yield f"RNN N={N} T={T} B={B}", rnn, [torch.randn(T, B, 2)]
+    deep, wide = (seeded(roann.RoaFNN, s) for s in ([2] * 5000 + [1], [64] * 50 + [10]))
+    yield "FNN 5,000 maps N=2 B=1,000", deep, [torch.randn(1000, 2)]
+    yield "FNN 50 maps N=64 B=64", wide, [torch.randn(64, 64)]
+    cell = seeded(roann.RoaRNNCell, 3, 178, horizon=100)
+    yield "cell N=178 B=1", cell, [torch.randn(1, 3), torch.randn(1, 178)]
+
+
+def calls() -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Inference and a training step of every model, by name."""
+
+    def read(found: Any) -> Any:
+        return found[0] if isinstance(found, tuple) else found
+
+    for name, model, inputs in models():
+        g = torch.ones_like(read(model(*inputs)))
+        yield f"{name}: inference", call(model, inputs, g, "forward", read)
+        yield f"{name}: training step", call(model, inputs, g, "train", read)
 
 
 def best(run: Callable[[], object]) -> float:
@@ -31,97 +72,33 @@ def best(run: Callable[[], object]) -> float:
     return 1e6 * min(sample(run, number) for _ in range(4))
 
 
-def cases() -> dict[str, Callable[[], object]]:
-    """What is timed, by name: only what every revision has."""
-    import torch
-    from torch import nn
-
-    import roann
-
-    made: dict[str, Callable[[], object]] = {}
-
-    def read(found: Any) -> Any:
-        return found[0] if isinstance(found, tuple) else found
-
-    def add(name: str, model: nn.Module, *inputs: torch.Tensor) -> None:
-        g = torch.ones_like(read(model(*inputs)))
-        for words, work in (("inference", "forward"), ("training step", "train")):
-            made[f"{name}: {words}"] = call(model, inputs, g, work, read)
-
-    paper = getattr(roann, "PAPER", {})  # before it had a name, it was the default
-
-    def seeded(layer: type[nn.Module], *sizes: Any, **options: Any) -> nn.Module:
-        options = paper | options
-        return layer(*sizes, generator=torch.Generator().manual_seed(0), **options)
-
-    for words, options in {
-        "qr": {"filter": "qr"}, "permutation": {"filter": "permutation"},
-        "rotations": {"filter": "rotations"}, "tanh": {"nonlinearity": "tanh"},
-        "checkpoint": {"memory": "checkpoint"}, "reversible": {"memory": "reversible"},
-    }.items():  # fmt: skip
-        rnn = seeded(roann.RoaRNN, 1, 178, horizon=784, **options)
-        add(f"RNN {words} N=178 T=784 B=100", rnn, torch.randn(784, 100, 1))
-    for N, T, B in ((128, 400, 50), (32, 50, 16), (16, 20, 1)):
-        rnn = seeded(roann.RoaRNN, 2, N, horizon=T)
-        add(f"RNN N={N} T={T} B={B}", rnn, torch.randn(T, B, 2))
-    deep = seeded(roann.RoaFNN, [2] * 5000 + [1])
-    add("FNN 5,000 maps N=2 B=1,000", deep, torch.randn(1000, 2))
-    add("FNN 50 maps N=64 B=64", seeded(roann.RoaFNN, [64] * 50 + [10]), torch.randn(64, 64))
-    cell = seeded(roann.RoaRNNCell, 3, 178, horizon=100)
-    add("cell N=178 B=1", cell, torch.randn(1, 3), torch.randn(1, 178))
-    return made
-
-
 def measure() -> None:
     """Time all cases of the `roann` that is importable here; print them as JSON."""
-    import warnings
-
-    import torch
-
     warnings.simplefilter("ignore")
     torch.set_flush_denormal(True)
     torch.set_num_threads(len(os.sched_getaffinity(0)))
-    json.dump({name: best(run) for name, run in cases().items()}, sys.stdout)
+    json.dump({name: best(run) for name, run in calls()}, sys.stdout)
 
 
 def _git(*words: str) -> bytes:
     return subprocess.run(["git", *words], cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout
 
 
-def install(revision: str, to: Path) -> None:
+def _install(revision: str, to: Path) -> None:
     """Build a revision of the package, kernel included, into a directory."""
     source = to / "source"
-    source.mkdir()
+    source.mkdir(parents=True)
     subprocess.run(["tar", "-x"], cwd=source, input=_git("archive", revision), check=True)
     options = ["--quiet", "--no-deps", "--disable-pip-version-check", "--target", str(to / "lib")]
     subprocess.run([sys.executable, "-m", "pip", "install", *options, str(source)], check=True)
 
 
-def timed(path: Path) -> dict[str, float]:
+def _timed(path: Path) -> dict[str, float]:
     """One round over all cases with the package found at `path`."""
     code = "from benchmarks.compare import measure; measure()"
     env = os.environ | {"PYTHONPATH": f"{path}{os.pathsep}{ROOT}"}
     run = subprocess.run([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE, check=True)
-    found: dict[str, float] = json.loads(run.stdout)
-    return found
-
-
-def compare(revision: str, rounds: int = 5) -> dict[str, Any]:
-    """The best times of both, in microseconds."""
-    from benchmarks.machine import describe
-
-    with tempfile.TemporaryDirectory() as room:
-        for which, rev in (("before", revision), ("after", "HEAD")):
-            (Path(room) / which).mkdir()
-            install(rev, Path(room) / which)
-        found: dict[str, list[dict[str, float]]] = {"before": [], "after": []}
-        for _ in range(rounds):
-            for which, results in found.items():
-                results.append(timed(Path(room) / which / "lib"))
-    name = _git("rev-parse", "--short=10", revision).decode().strip()
-    least = {w: {c: min(r[c] for r in rs) for c in rs[0]} for w, rs in found.items()}
-    about = {"before": name, "rounds": rounds, "machine": describe()}
-    return {"about": about, "microseconds": least}
+    return dict(json.loads(run.stdout))
 
 
 def table(record: dict[str, Any]) -> str:
@@ -145,16 +122,28 @@ def recorded(folder: Path = ROOT / "results" / "bench") -> str:
 
 
 def main() -> None:
-    """The command."""
+    """The command: the best times of both revisions, in microseconds."""
+    from benchmarks.machine import describe  # another revision may lack what it asks for
+
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("revision", help="the revision to compare with")
     parser.add_argument("--out", type=Path, default=None, help="where to write the record")
     args = parser.parse_args()
-    record = compare(args.revision)
+    name = _git("rev-parse", "--short=10", args.revision).decode().strip()
+    found: dict[str, dict[str, float]] = {"before": {}, "after": {}}
+    with tempfile.TemporaryDirectory() as room:
+        for which, revision in zip(found, (args.revision, "HEAD"), strict=True):
+            _install(revision, Path(room, which))
+        for _ in range(ROUNDS):
+            for which, least in found.items():
+                for case, time in _timed(Path(room, which, "lib")).items():
+                    least[case] = min(time, least.get(case, time))
+    about = {"before": name, "rounds": ROUNDS, "machine": describe()}
+    record = {"about": about, "microseconds": found}
     print(table(record))
     if args.out is not None:
         args.out.mkdir(parents=True, exist_ok=True)
-        path = args.out / f"compare-{record['about']['before']}.json"
+        path = args.out / f"compare-{name}.json"
         path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 

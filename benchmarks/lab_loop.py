@@ -6,10 +6,12 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import torch
 
-from benchmarks.peers import Sequences
+from benchmarks.contenders import Sequences
 from benchmarks.timing import Contender
 from roann.lab.config import Train
 from roann.lab.models import build_model
@@ -17,9 +19,9 @@ from roann.lab.models.roa import RoaRnnConfig
 from roann.lab.progress import Progress
 from roann.lab.records import Records
 from roann.lab.tasks.mnist import SequentialMnist
-from roann.lab.train import Context, State, make_optimizer, train
+from roann.lab.train import State, make_optimizer, train
 
-BARE, LAB = "bare loop", "roann.lab.train"
+BARE = "bare loop"
 
 
 class _DrawnImages(SequentialMnist):
@@ -39,20 +41,8 @@ class _EnoughError(Exception):
     """The loop has done the updates it was to do."""
 
 
-class _Context(Context):
-    """Writes records to a real file, and stops the loop after a number of updates."""
-
-    def __init__(self, records: Records, updates: int) -> None:
-        self.records, self.updates = records, updates
-        self.progress = Progress("bench", updates, "cross_entropy", 0.0)
-
-    def pause(self, state: State) -> None:
-        if state.step >= self.updates:
-            raise _EnoughError
-
-
 @contextmanager
-def contenders(case: Sequences, updates: int, *, images: int) -> Iterator[list[Contender]]:
+def contenders(case: Sequences, updates: int, images: int) -> Iterator[list[Contender]]:
     """The bare loop, its batches ready, and the lab's, which makes them; `updates` a call."""
     task = _DrawnImages(case, images)
     # Everything the loop does at an update, and nothing it does now and then.
@@ -61,6 +51,7 @@ def contenders(case: Sequences, updates: int, *, images: int) -> Iterator[list[C
     one, two = (build_model("roa-rnn", config, task, seed=0) for _ in range(2))
     optimizers = make_optimizer(one, plan), make_optimizer(two, plan)
     batches = [task.batch(0, step) for step in range(updates)]
+    progress = Progress("bench", updates, "cross_entropy", 0.0)
 
     def bare() -> None:
         for batch in batches:
@@ -69,14 +60,18 @@ def contenders(case: Sequences, updates: int, *, images: int) -> Iterator[list[C
             torch.autograd.backward(loss)
             optimizers[0].step()
 
+    def stop(state: State) -> None:
+        if state.step >= updates:
+            raise _EnoughError
+
     def lab() -> None:
         with suppress(_EnoughError):
             train(task, two, optimizers[1], plan, State(measured=0), context, dict)
 
     with tempfile.TemporaryDirectory() as folder:
         records = Records(Path(folder) / "metrics.jsonl")
-        context = _Context(records, updates)
+        context: Any = SimpleNamespace(records=records, progress=progress, pause=stop)
         try:
-            yield [Contender(BARE, bare), Contender(LAB, lab)]
+            yield [Contender(BARE, bare), Contender("roann.lab.train", lab)]
         finally:
             records.close()

@@ -20,22 +20,16 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def set_up() -> int:
-    """As many threads as processors, which it returns, and no denormals, for everyone."""
+def set_up(threads: int) -> None:
+    """So many threads, and no denormals, for everyone."""
     # Before the first parallel work: threads take this setting from the one that starts them.
     torch.set_flush_denormal(True)
-    torch.set_num_threads(cores())
-    return cores()
-
-
-def flushes_denormals() -> bool:
-    """Whether every thread of torch really flushes denormals to zero."""
-    halves = torch.full((1 << 22,), torch.finfo(torch.float32).tiny) * 0.5
-    return not bool(halves.any())
+    torch.set_num_threads(threads)
 
 
 def describe() -> dict[str, Any]:
     """The processor, the software, and the kernel in use."""
+    denormals = torch.full((1 << 22,), torch.finfo(torch.float32).tiny) * 0.5  # by every thread
     return {
         "cpu": _cpu(),
         "cores": cores(),
@@ -50,7 +44,7 @@ def describe() -> dict[str, Any]:
         "kernel": "native" if native.available() else "fused",
         "isa": native.isa() if native.available() else None,
         "why_not_native": native.why_not() or None,
-        "flushes_denormals": flushes_denormals(),
+        "flushes_denormals": not bool(denormals.any()),
         "load_before": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
     }
 

@@ -1,121 +1,78 @@
-"""Peak memory of one training step, each in a fresh process: `python -m benchmarks.memory`."""
+"""Peak memory of one training step, each in a fresh process."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import time
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import replace
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
-from benchmarks import depth
-from benchmarks.peers import Sequences, recurrent
+from benchmarks.contenders import TORCH, Sequences, deep, fnn, recurrent
+from benchmarks.machine import set_up
+from benchmarks.record import Row, SkippedError
 
 MODES = ("store", "checkpoint", "reversible")
 
 
-@dataclass(frozen=True)
-class Spec:
-    """What to do in the fresh process.
+def peak(case: str, name: str, how: str, what: Sequences | int) -> Row:
+    """The row of a memory mode, "naive loop" or a layer of torch, on sequences or so many layers.
 
-    Attributes:
-        contender: a memory mode, "naive loop" or "nn.RNN".
-        threads: of torch.
-        sequences: the arguments of `Sequences`, if it is a recurrent network;
-        depth: else the number of layers of width 2.
+    Its memory is the peak above what was there before the step.
     """
-
-    contender: str
-    threads: int
-    sequences: dict[str, Any] | None = None
-    depth: int = 0
-
-
-class Peak(NamedTuple):
-    """Seconds of the one training step, bytes of its peak above what was there, and warnings."""
-
-    seconds: float
-    extra: int
-    notes: list[str]
-
-
-def measure(spec: Spec) -> Peak:
-    """Run one training step in a fresh process."""
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.memory", json.dumps(asdict(spec))],
-        capture_output=True, text=True, check=False, cwd=Path(__file__).parents[1],
-    )  # fmt: skip
-    if done.returncode:
-        raise RuntimeError(f"the fresh process for {spec} failed:\n{done.stderr}")
-    return Peak(*json.loads(done.stdout))
+    if not resident():
+        raise SkippedError("this system has no /proc/self/status")
+    with ProcessPoolExecutor(1, get_context("spawn")) as fresh:
+        seconds, extra, notes = fresh.submit(_step, how, what, torch.get_num_threads()).result()
+    if isinstance(what, int):
+        steps, sizes = what, {"depth": what, "B": 1, "N": 2}
+    else:
+        steps, sizes = what.T, what.sizes()
+    row = Row(case, "train", name, seconds, steps, [seconds], sizes=sizes)
+    return replace(row, extra_bytes=extra, notes=notes)
 
 
 def resident() -> dict[str, int]:
     """Bytes resident now ("VmRSS") and at most ("VmHWM"); empty where the system does not say."""
-    try:
-        with open("/proc/self/status", encoding="utf-8") as file:
-            fields = dict(line.split(":", 1) for line in file if line.startswith(("VmR", "VmH")))
-    except OSError:
-        return {}
-    return {k: int(fields[k].split()[0]) * 1024 for k in ("VmRSS", "VmHWM")}
+    path = Path("/proc/self/status")
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    fields = dict(line.split(":", 1) for line in lines if line.startswith(("VmRSS", "VmHWM")))
+    return {name: int(text.split()[0]) * 1024 for name, text in fields.items()}
 
 
-def _forget_peak() -> None:
-    """Reset the peak. Where that is not allowed, the result may be too large."""
-    with suppress(OSError), open("/proc/self/clear_refs", "w", encoding="ascii") as file:
-        file.write("5")
-
-
-def _steps(spec: Spec) -> tuple[Callable[[], object], Callable[[], object]]:
-    """A short training step that loads everything, and the one to measure."""
-    if spec.sequences is None:
-        short, long = (
-            depth.net(n, horizon=spec.depth, memory=spec.contender) for n in (2, spec.depth)
-        )
-        return depth.step(short, 1, "train"), depth.step(long, 1, "train")
-    case = Sequences(**spec.sequences)
-    options: dict[str, Any] = {}
-    layer: nn.Module
-    if spec.contender == "nn.RNN":
-        layer = nn.RNN(case.I, case.N, nonlinearity="relu")
-    elif spec.contender == "naive loop":
-        layer = case.roa(backend="reference")
-    else:
-        layer, options = case.roa(memory=spec.contender), {"last_only": not case.reads_all}
-    u, g = case.input(), case.cotangent()
-    few = g[:2] if case.reads_all else g
-    return (
-        recurrent(layer, u[:2], few, "train", case.reads_all, **options),
-        recurrent(layer, u, g, "train", case.reads_all, **options),
-    )
-
-
-def main(argv: list[str]) -> int:
-    """The fresh process: prints a `Peak` as JSON."""
-    spec = Spec(**json.loads(argv[0]))
-    torch.set_flush_denormal(True)
-    torch.set_num_threads(spec.threads)
-    short, step = _steps(spec)
-    short()
-    _forget_peak()
+def _step(how: str, what: Sequences | int, threads: int) -> tuple[float, int, list[str]]:
+    """In the fresh process: seconds, bytes and warnings of the step."""
+    set_up(threads)
+    short, step = _steps(how, what)
+    short()  # loads everything
+    with suppress(OSError):  # where the peak cannot be reset, the result may be too large
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     before = resident()["VmRSS"]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         start = time.perf_counter()
         step()
         seconds = time.perf_counter() - start
-    notes = [str(w.message) for w in caught]
-    print(json.dumps(Peak(seconds, resident()["VmHWM"] - before, notes)))
-    return 0
+    return seconds, resident()["VmHWM"] - before, [str(w.message) for w in caught]
 
 
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+def _steps(how: str, what: Sequences | int) -> list[Callable[[], object]]:
+    """A short training step, and the one to measure."""
+    if isinstance(what, int):
+        nets = [fnn(depth, horizon=what, memory=how) for depth in (2, what)]
+        return [deep(net, 1, "train") for net in nets]
+    layer: nn.Module
+    u, g, options = what.input(), what.cotangent(), {}
+    if how in TORCH:
+        layer = TORCH[how][0](what.I, what.N)
+    elif how == "naive loop":
+        layer = what.roa(backend="reference")
+    else:
+        layer, options = what.roa(memory=how), {"last_only": True}
+    return [recurrent(layer, inputs, g, "train", **options) for inputs in (u[:2], u)]

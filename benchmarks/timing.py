@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import math
 import time
+import timeit
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -12,13 +12,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-WORKS = ("forward", "train")
 SAMPLE_SECONDS = 0.05  # a sample is the mean of as many calls as take about this long
 LONG_SECONDS = 1.0  # a call that takes longer needs no call before it to be warm
 RACE_SECONDS = 6.0  # a race shorter than this may go on
 UNSETTLED_SECONDS = 30.0  # and so may one shorter than this whose best times are still falling:
 SETTLED_ROUNDS, SETTLED = 3, 0.02  # by so much in any of the last so many rounds
-MOST_ROUNDS = 25
 BUDGET_SECONDS = 40.0  # a contender that has used this much sits out the remaining rounds
 # Contenders that say they compute the same must: another update differs by order one, float32
 # rounding through 2,020 expanding steps by some 1e-3. How equal kernels are is for the tests.
@@ -27,59 +25,15 @@ SAME = 1e-2
 
 @dataclass(frozen=True)
 class Contender:
-    """Someone to time.
-
-    Attributes:
-        name: for the record.
-        run: one call; returns something that depends on all of its work.
-        flops: operations in N × N products of one call, if they are counted.
-        twin: the name of an earlier contender whose result must be the same.
-        as_tensor: the result of `run` as a tensor, outside of the timing.
-        steps: how many steps of the recurrence one call does, if not the case's number.
-    """
+    """Someone to time."""
 
     name: str
-    run: Callable[[], Any]
-    flops: int | None = None
-    twin: str | None = None
-    as_tensor: Callable[[Any], Tensor] = lambda result: result
-    steps: int | None = None
-
-
-def call(
-    module: nn.Module,
-    inputs: Sequence[Any],
-    g: Tensor,
-    work: str,
-    read: Callable[[Any], Any] = lambda output: output,
-    weight: str = "weight",
-    **options: Any,
-) -> Callable[[], Any]:
-    """One call of a module: what is read of its output, or ∂ℓ/∂W of a training step.
-
-    Args:
-        module: whom to call.
-        inputs: its arguments.
-        g: ∂ℓ/∂ of what is read.
-        work: "forward" (no graph), "forward with graph", or "train".
-        read: the part of the output that the loss reads.
-        weight: a part of the name of W.
-        options: of the call.
-    """
-    parameters = list(module.parameters())
-    W = next(p for name, p in module.named_parameters() if weight in name)
-
-    def forward() -> Any:
-        with torch.set_grad_enabled(work != "forward"):
-            return read(module(*inputs, **options))
-
-    def train() -> Any:
-        for p in parameters:
-            p.grad = None
-        torch.autograd.backward(read(module(*inputs, **options)), g)
-        return W.grad
-
-    return train if work == "train" else forward
+    run: Callable[[], Any]  # one call; returns something that depends on all of its work
+    flops: int | None = None  # operations in N × N products of one call, if they are counted
+    twin: str | None = None  # an earlier contender whose result must be the same
+    as_tensor: Callable[[Any], Tensor] = lambda result: result  # of what `run` returns, not timed
+    steps: int | None = None  # of the recurrence in one call, if not the case's number
+    scale: float = 1.0  # the seconds that are recorded for one second of a call
 
 
 class Timed(NamedTuple):
@@ -91,13 +45,40 @@ class Timed(NamedTuple):
     long: bool
 
 
+def call(
+    module: nn.Module,
+    inputs: Sequence[Any],
+    g: Tensor,
+    work: str,
+    read: Callable[[Any], Any] = lambda output: output,
+    **options: Any,
+) -> Callable[[], Any]:
+    """One call of a module: what is read of its output, or ∂ℓ/∂W of a training step.
+
+    The work is "forward" (no graph), "forward with graph", or "train", where g is the gradient
+    of what is read.
+    """
+    parameters = dict(module.named_parameters())
+    W = parameters[min(name for name in parameters if "weight" in name)]  # _hh comes before _ih
+
+    def forward() -> Any:
+        with torch.set_grad_enabled(work != "forward"):
+            return read(module(*inputs, **options))
+
+    def train() -> Any:
+        for p in parameters.values():
+            p.grad = None
+        torch.autograd.backward(read(module(*inputs, **options)), g)
+        return W.grad
+
+    return train if work == "train" else forward
+
+
 def race(
     contenders: Sequence[Contender],
     rounds: int,
-    *,
-    sample_seconds: float = SAMPLE_SECONDS,
-    budget: float = BUDGET_SECONDS,
     most_rounds: int = 0,
+    sample_seconds: float = SAMPLE_SECONDS,
 ) -> dict[str, Timed]:
     """Samples of all contenders, by name: one each per round, each round begun by another.
 
@@ -119,20 +100,19 @@ def race(
         calls = max(1, math.ceil(sample_seconds / max(took, 1e-7)))
         found[c.name] = Timed([], calls, difference, took > LONG_SECONDS)
         del result
-    start, r = time.perf_counter(), 0
-    while r < rounds or (
-        r < most_rounds
-        and time.perf_counter() - start
-        < (RACE_SECONDS if all(settled(t.samples) for t in found.values()) else UNSETTLED_SECONDS)
-    ):
+    start = time.perf_counter()
+    for r in range(max(rounds, most_rounds)):
+        steady = all(settled(timed.samples) for timed in found.values())
+        limit = RACE_SECONDS if steady else UNSETTLED_SECONDS
+        if r >= rounds and time.perf_counter() - start >= limit:
+            break
         first = r % len(contenders)
         for c in (*contenders[first:], *contenders[:first]):
             samples, calls, _, long = found[c.name]
-            if not samples or sum(samples) * calls < budget:
+            if not samples or sum(samples) * calls < BUDGET_SECONDS:
                 if not long:
                     c.run()
                 samples.append(sample(c.run, calls))
-        r += 1
     return found
 
 
@@ -147,36 +127,26 @@ def settled(samples: Sequence[float]) -> bool:
     return bool(before) and min(samples) >= (1 - SETTLED) * min(before)
 
 
+def sample(run: Callable[[], Any], calls: int) -> float:
+    """Seconds of one call, as the mean of several, with the garbage collector off."""
+    return timeit.timeit(run, number=calls) / calls
+
+
 def _warm_up(c: Contender) -> tuple[Any, float]:
     """The result of a first call, and how long a call takes."""
     start = time.perf_counter()
     result = c.run()
     took = time.perf_counter() - start
-    if took < LONG_SECONDS:  # the first call pays for loading and allocating: look again
-        took = sample(c.run, 1)
-    return result, took
-
-
-def sample(run: Callable[[], Any], calls: int) -> float:
-    """Seconds of one call, as the mean of several, with the garbage collector off."""
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        start = time.perf_counter()
-        for _ in range(calls):
-            run()
-        return (time.perf_counter() - start) / calls
-    finally:
-        if collecting:
-            gc.enable()
+    # The first call pays for loading and allocating: look again.
+    return result, took if took >= LONG_SECONDS else sample(c.run, 1)
 
 
 def _difference(c: Contender, result: Any, twin: Tensor) -> float:
     mine = c.as_tensor(result).detach()
-    distance = torch.linalg.vector_norm(mine - twin) / torch.linalg.vector_norm(twin)
+    distance = float(torch.linalg.vector_norm(mine - twin) / torch.linalg.vector_norm(twin))
     if not distance <= SAME:
         raise RuntimeError(
-            f"{c.name} and {c.twin} must compute the same, but differ by {float(distance):.1e} "
+            f"{c.name} and {c.twin} must compute the same, but differ by {distance:.1e} "
             f"(relative): their times cannot be compared"
         )
-    return float(distance)
+    return distance

@@ -12,14 +12,14 @@ import sys
 from collections.abc import Sequence
 
 from paper import ROOT, bounds, plan, run
-from paper.collect import BOUNDS, read_records
+from paper.collect import BOUNDS, collect, read_records
 from paper.pages import filled, markdown
 from paper.tables import SPECS, from_spec, tables
 from roann.lab.checkpoint import replace_file
 from roann.lab.config import ConfigError
 from roann.lab.progress import logging_to_stderr
 from roann.lab.report import ReportError
-from roann.lab.run import InterruptedRun
+from roann.lab.stop import InterruptedRun
 
 PAGES = ("paper/findings.md", "README.md")
 
@@ -29,12 +29,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     try:
         with logging_to_stderr(logging.INFO):
-            return int(args.perform(args))
+            if args.verb == "run":
+                return _run(args)
+            if args.verb == "collect":
+                for config in sorted((ROOT / "runs/full").glob("*/*/config.toml")):
+                    collect(config.parent, ROOT / "results")
+            else:
+                made = tables(read_records(ROOT / "results"))
+                blocks = {name: markdown(table) for name, table in made.items()}
+                for page in (ROOT / name for name in PAGES):
+                    text = filled(page.read_text(encoding="utf-8"), blocks)
+                    replace_file(page, text.encode())
     except InterruptedRun as end:
         return 130 if end.number == signal.SIGINT else 75
     except (ConfigError, ReportError) as error:
         print(f"paper: {error}", file=sys.stderr)
         return 2
+    return 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -49,10 +60,8 @@ def _parser() -> argparse.ArgumentParser:
     runs.add_argument("--dry-run", action="store_true", help="list the runs and stop")
     words = "quick: one seed, shorter, the paper's figures; full: plan.toml (default: quick)"
     runs.add_argument("--scale", choices=("quick", "full"), default="quick", help=words)
-    collect = verbs.add_parser("collect", help="thin every run directory (full) to its record")
-    write = verbs.add_parser("tables", help="write the tables of the pages from the records")
-    for verb, perform in {runs: _run, collect: _collect, write: _tables}.items():
-        verb.set_defaults(perform=perform)
+    verbs.add_parser("collect", help="thin every run directory (full) to its record")
+    verbs.add_parser("tables", help="write the tables of the pages from the records")
     return parser
 
 
@@ -76,19 +85,6 @@ def _run(args: argparse.Namespace) -> int:
         records = read_records(results)
         print("\n".join(markdown(from_spec(records, SPECS[f])) for f in names if f in SPECS))
     return 75 if left else 0
-
-
-def _collect(args: argparse.Namespace) -> int:
-    for folder in sorted(path.parent for path in (ROOT / "runs/full").glob("*/*/config.toml")):
-        run.keep(folder, ROOT / "results")
-    return 0
-
-
-def _tables(args: argparse.Namespace) -> int:
-    blocks = {name: markdown(table) for name, table in tables(read_records(ROOT / "results"))}
-    for page in (ROOT / name for name in PAGES):
-        replace_file(page, filled(page.read_text(encoding="utf-8"), blocks).encode())
-    return 0
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ acts through its eigenvalues, of size √N, and through its norm, 2√N.
 
 from __future__ import annotations
 
-import json
 import math
 import time
 import warnings
@@ -30,6 +29,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from paper.collect import jsonl
 from paper.plan import PLAN
 from roann import PAPER, HypothesisWarning, RoaFNN, RoaRNN, diagnostics
 from roann.filters import make
@@ -64,20 +64,16 @@ def main(quick: bool, path: Path) -> None:
     lines = records.read(path, strict=False) if path.exists() else []
     lines = lines or [{"kind": "study", "env": set_up(threads=1, seed=0) | source()}]
     known = {line.get("name") for line in lines}
-    path.write_text("".join(map(_line, lines)), encoding="utf-8")  # without a line cut short
-    with open(path, "a", encoding="utf-8") as file:
+    path.write_bytes(jsonl(lines))  # without a line cut short
+    with open(path, "ab") as file, warnings.catch_warnings():
+        # Short networks break the hypothesis on purpose.
+        warnings.simplefilter("ignore", HypothesisWarning)
         for name, measure in _cells(quick):
             if name not in known:
                 start = time.perf_counter()
-                with warnings.catch_warnings():  # short networks break the hypothesis on purpose
-                    warnings.simplefilter("ignore", HypothesisWarning)
-                    found = {"name": name, **measure()}
-                file.write(_line(found | {"seconds": round(time.perf_counter() - start, 2)}))
+                found = {"name": name, **measure()}
+                file.write(jsonl([found | {"seconds": round(time.perf_counter() - start, 2)}]))
                 file.flush()
-
-
-def _line(value: dict[str, Any]) -> str:
-    return json.dumps(records.plain(value), allow_nan=False, separators=(",", ":")) + "\n"
 
 
 def _cells(quick: bool) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
@@ -94,16 +90,12 @@ def _cells(quick: bool) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
                 yield name, partial(spectrum, net, L, seed)
 
 
-def _rnn(filter: str, N: int, seed: int, own: int, **options: Any) -> tuple[RoaRNN, Any]:
-    """A roaRNN, and its generator for what is drawn next.
-
-    O has a stream of its own: whatever it draws, W of a seed is the same for every filter.
-    """
-    rng, stream = torch.Generator().manual_seed(seed), torch.Generator().manual_seed(own)
+def _rnn(filter: str, N: int, rng: torch.Generator, own: int, **options: Any) -> RoaRNN:
+    """A roaRNN whose O has a stream of its own: W of a seed is the same for every filter."""
+    stream = torch.Generator().manual_seed(own)
     O = make(filter, N, generator=stream, dtype=torch.float64)
-    settings = PAPER | {"filter": O} | options
-    rnn = RoaRNN(hidden_size=N, generator=rng, dtype=torch.float64, **settings)
-    return rnn, {"generator": rng, "dtype": torch.float64}
+    settings = PAPER | {"hidden_size": N, "filter": O, "generator": rng} | options
+    return RoaRNN(dtype=torch.float64, **settings)
 
 
 def first_order(filter: str, N: int, seed: int) -> dict[str, Any]:
@@ -113,7 +105,7 @@ def first_order(filter: str, N: int, seed: int) -> dict[str, Any]:
     the largest |Re λ̄_i v_i* W v_i|, what it should be where the λ_i are apart.
     """
     options = {"input_size": 1, "alpha": SMALL, "nonlinearity": "identity"}
-    rnn, _ = _rnn(filter, N, seed, 100 + seed, **options)
+    rnn = _rnn(filter, N, torch.Generator().manual_seed(seed), 100 + seed, **options)
     zero = torch.zeros(N, dtype=torch.float64)
     values = diagnostics.eigenvalues(diagnostics.step_jacobian(rnn, zero, zero[:1]))
     W = rnn.get_parameter("weight_hh_l0").detach()
@@ -121,10 +113,12 @@ def first_order(filter: str, N: int, seed: int) -> dict[str, Any]:
     # The eigenvectors of a normal matrix are orthogonal, but LAPACK's of equal eigenvalues are not.
     V = torch.linalg.qr(V).Q
     diagonal = (lam.conj() * (V.mH @ W.to(V.dtype) @ V).diagonal()).real
-    moved = float((values.abs() - (1 - SMALL)).abs().max() / SMALL)
-    found = {"kind": "first-order", "filter": filter, "width": N, "seed": seed, "moved": moved}
-    norm = float(diagnostics.spectral_norm(W))
-    return found | {"diagonal": float(diagonal.abs().max()), "norm_W": norm}
+    return {
+        "kind": "first-order", "filter": filter, "width": N, "seed": seed,
+        "moved": float((values.abs() - (1 - SMALL)).abs().max() / SMALL),
+        "diagonal": float(diagonal.abs().max()),
+        "norm_W": float(diagnostics.spectral_norm(W)),
+    }  # fmt: skip
 
 
 def spectrum(net: Network, L: int, seed: int) -> dict[str, Any]:
@@ -133,9 +127,10 @@ def spectrum(net: Network, L: int, seed: int) -> dict[str, Any]:
     # Products of plain Jacobians lose their small singular values within a few factors.
     sigma = _sigma(model, inputs, 1 if net.rho is None else math.ceil(L / FACTORISATIONS))
     over = "depth" if "FNN" in net.label else "time"
-    found: dict[str, Any] = {"kind": "spectrum", "network": net.label, "over": over}
-    found |= {"setting": net.setting, "width": net.width, "rho": net.rho, "maps": L, "seed": seed}
-    found |= {"sigma": _rounded(sigma)}
+    found = {
+        "kind": "spectrum", "network": net.label, "over": over, "setting": net.setting,
+        "width": net.width, "rho": net.rho, "maps": L, "seed": seed, "sigma": _rounded(sigma, 6),
+    }  # fmt: skip
     bounds = diagnostics.bounds_of(model, None if over == "depth" else L)
     if net.rho is None or bounds is None:
         return found
@@ -144,21 +139,21 @@ def spectrum(net: Network, L: int, seed: int) -> dict[str, Any]:
     for name, ends in (("finite", bounds.finite), ("paper", bounds.asymptotic)):
         low, high = ends.log_lower, ends.log_upper
         inside = low - slack <= least and most <= high + slack
-        found |= {name: {"lower": low, "upper": high, "inside": inside}}
-    norm = {"norm_W": bounds.sigma}
-    return found | norm | {"hypothesis": bounds.hypothesis, "vacuous": bounds.vacuous}
+        found[name] = {"lower": low, "upper": high, "inside": inside}
+    about = {"hypothesis": bounds.hypothesis, "vacuous": bounds.vacuous}
+    return found | {"norm_W": bounds.sigma} | about
 
 
 def built(net: Network, L: int, seed: int) -> tuple[RoaFNN | RoaRNN, Tensor]:
     """A network of L maps with weights of its own, and inputs to follow it along."""
+    rng = torch.Generator().manual_seed(seed)
     options: dict[str, Any] = {"alpha": 1.0 if net.rho is None else net.rho / L, "init": net.init}
+    drawn: dict[str, Any] = {"generator": rng, "dtype": torch.float64}
     if "RNN" in net.label:
-        rnn, drawn = _rnn(net.filter, net.width, seed, 100 + seed, input_size=2, **options)
+        rnn = _rnn(net.filter, net.width, rng, 100 + seed, input_size=2, **options)
         return rnn, torch.rand(L, 2, **drawn)
-    drawn = {"generator": torch.Generator().manual_seed(seed), "dtype": torch.float64}
-    settings = PAPER | {"filter": net.filter} | options
-    fnn = RoaFNN([net.width] * (L + 1), **settings, **drawn)
-    return fnn, torch.randn(net.width, **drawn)
+    settings = PAPER | {"filter": net.filter} | options | drawn
+    return RoaFNN([net.width] * (L + 1), **settings), torch.randn(net.width, **drawn)
 
 
 def worst_case(L: int) -> dict[str, Any]:
@@ -166,7 +161,8 @@ def worst_case(L: int) -> dict[str, Any]:
 
     All singular values are (1 − α(1+σ))^L, the finite interval's lower end, for every L.
     """
-    rnn, _ = _rnn("qr", 4, 0, 0, input_size=1, nonlinearity="identity", alpha=2.0 / L)
+    options = {"input_size": 1, "nonlinearity": "identity", "alpha": 2.0 / L}
+    rnn = _rnn("qr", 4, torch.Generator().manual_seed(0), 0, **options)
     O: Tensor = rnn.get_submodule("filter_l0").to_dense()  # type: ignore[operator]
     with torch.no_grad():
         rnn.get_parameter("weight_hh_l0").copy_(-O)
@@ -183,5 +179,5 @@ def _sigma(model: RoaFNN | RoaRNN, inputs: Tensor, every: int) -> Tensor:
     return diagnostics.log_singular_values(jacobians, every)
 
 
-def _rounded(values: Tensor, digits: int = 6) -> list[float]:
+def _rounded(values: Tensor, digits: int) -> list[float]:
     return [float(f"{value:.{digits}g}") for value in values.tolist()]

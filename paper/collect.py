@@ -27,19 +27,24 @@ ELSEWHERE = "elsewhere"
 """Records of runs of the same names on another processor."""
 BOUNDS = "bounds/bounds.jsonl"
 SOURCE, ENDS = "source.json", "ends.jsonl"
-LINES = 20  # of the training loss that are kept
+LINES, TIMED_LINES = 20, 200  # of training that are kept; a timed step is read off them
 _TRAIN = {"kind", "step", "seconds", "loss", "grad_norm"}
 _DRAWN = {"sigma", "eigenvalues", "surface", "gradient_at", "gradient_by_step"}  # not in tables
 _log = logging.getLogger("roann.paper")
 
 
+def jsonl(lines: Iterable[Mapping[str, Any]]) -> bytes:
+    """One JSON object a line."""
+    plain = (records.plain(dict(line)) for line in lines)
+    return "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in plain).encode()
+
+
 def note_source(folder: Path) -> None:
     """Write beside a run which commits it was made with."""
-    noted, now = _noted(folder).get("commit"), source().get("commit")
-    commits = noted.split(", then ") if noted else []
-    if now is not None and now not in commits[-1:]:
-        text = json.dumps({"commit": ", then ".join([*commits, now])})
-        replace_file(folder / SOURCE, (text + "\n").encode())
+    commits, now = _noted(folder).get("commit", "").split(", then "), source().get("commit")
+    if now is not None and now != commits[-1]:
+        noted = ", then ".join(filter(None, [*commits, now]))
+        replace_file(folder / SOURCE, jsonl([{"commit": noted}]))
 
 
 def _noted(folder: Path) -> dict[str, str]:
@@ -47,15 +52,15 @@ def _noted(folder: Path) -> dict[str, str]:
     return dict(json.loads(path.read_bytes())) if path.exists() else {}
 
 
-def collect(folder: Path, out: Path, most: int = LINES) -> Path | None:
-    """Write the record of a run directory to `out`; None if the run has measured nothing yet.
+def collect(folder: Path, results: Path) -> Path | None:
+    """Write the record of a run directory; None if the run has measured nothing yet.
 
     An unfinished run does not replace a record that has ended or has more steps.
     """
-    run = load_run(folder)
+    run, figure = load_run(folder), folder.parent.name
     if not any(line["kind"] == "eval" for line in run.records) and not run.result:
         return None
-    target = out / f"{run.name}.jsonl"
+    target = results / figure / f"{run.name}.jsonl"
     if target.exists() and not run.result:
         other = read_record(target)
         if other.result or other.steps > run.steps:
@@ -64,9 +69,9 @@ def collect(folder: Path, out: Path, most: int = LINES) -> Path | None:
     ends = records.read(folder / ENDS) if (folder / ENDS).exists() else []
     head = {"kind": "run", "name": run.name, "seed": run.seed, "config": run.text}
     head |= {"env": dict(run.env) | _noted(folder), "result": dict(run.result)}
-    lines = [head, *thinned(run.records + ends, most)]
-    data = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines).encode()
-    out.mkdir(parents=True, exist_ok=True)
+    most = TIMED_LINES if FIGURES.get(figure, {}).get("timed") else LINES
+    data = jsonl([head, *thinned(run.records + ends, most)])
+    target.parent.mkdir(parents=True, exist_ok=True)
     if not target.exists() or target.read_bytes() != data:
         replace_file(target, data)
     return target
@@ -79,11 +84,10 @@ def thinned(lines: list[dict[str, Any]], most: int = LINES) -> list[dict[str, An
     made = []
     for line in (line for line in lines if line["kind"] != "train" or id(line) in kept):
         keys = _TRAIN if line["kind"] == "train" else line.keys() - _DRAWN
-        found = {key: _digits(value) for key, value in line.items() if key in keys}
+        found = {key: value for key, value in line.items() if key in keys}
         if "sigma" in line:
-            ends = map(_digits, (line["sigma"][0], line["sigma"][-1]))
-            found |= dict(zip(("sigma_max", "sigma_min"), ends, strict=True))
-        made.append(found)
+            found |= {"sigma_max": line["sigma"][0], "sigma_min": line["sigma"][-1]}
+        made.append({key: _digits(value) for key, value in found.items()})
     return made
 
 

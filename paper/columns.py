@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from itertools import pairwise
 
 from paper import measure as m
-from paper.rules import GOAL, pairs
+from paper.judge import GOAL, pairs
 from roann.lab.report import LOST, Arm, Collapse, Outcome
 
 ALIKE = 0.01  # scores within this part of the way from guessing to perfect count as equal
@@ -33,10 +33,6 @@ def _met(which: str) -> Callable[[Arm], str]:
 def _median(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return statistics.median(known) if known else None
-
-
-def _best(o: Outcome) -> str:
-    return m.shown(o.goal.score, o.best) if o.curve() else o.run.status
 
 
 def _training(o: Outcome) -> float:
@@ -101,7 +97,9 @@ ARM: dict[str, Callable[[Arm], str]] = {
     "trained numbers": lambda a: f"{a.runs[0].facts['effective_parameters']:,}",
     "seeds": lambda a: f"{len(a.runs)}",
     "best": lambda a: m.shown(a.goal.score, a.best),
-    "best of each seed": _each(_best, " · "),
+    "best of each seed": _each(
+        lambda o: m.shown(o.goal.score, o.best) if o.curve() else o.run.status, " · "
+    ),
     "median of best": lambda a: m.shown(a.goal.score, a.median("best")),
     "median at the end": lambda a: m.shown(a.goal.score, a.median("last")),
     "lost": _count(lambda o: o.lost),

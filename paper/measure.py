@@ -14,6 +14,11 @@ def meets(score: str, value: float | None, limit: float) -> bool:
     return value is not None and (value >= limit if "accuracy" in score else value <= limit)
 
 
+def better(score: str, ours: float, other: float) -> bool:
+    """Whether a score is better than another."""
+    return ours != other and meets(score, ours, other)
+
+
 def best(outcome: Outcome, score: str) -> float:
     """The best value of any score; the worst there is if it was never measured."""
     values = [value for _, value in outcome.curve(score)]

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from pathlib import Path
 
-from paper.collect import ENDS, LINES, collect, note_source
+from paper.collect import ENDS, collect, jsonl, note_source
 from paper.plan import FIGURES
-from roann.lab import checkpoint, records, run, sweep
+from roann.lab import checkpoint, run, sweep
 from roann.lab.config import Experiment, parse, read_tables
 from roann.lab.data import DataError, find_mnist
 from roann.lab.probe import probe
+from roann.lab.run_context import CHECKPOINTS
+from roann.lab.stop import Stop
 
 _log = logging.getLogger("roann.paper")
 
@@ -26,14 +27,14 @@ def train(figure: str, cells: dict[str, Experiment], runs: Path, results: Path, 
         run.prepare(folder, cell)
         if run.result_of(folder) is None:
             note_source(folder)
-    stop = run.Stop()
+    stop = Stop()
     with stop.listening():
         statuses = sweep.run_all(folders, 1 if timed else jobs, stop)
         for folder in [f for f, cell in folders.items() if timed and cell.train.seed == 0]:
             if not stop.number:
                 _probe_ends(folder)
     for folder in folders:
-        keep(folder, results)
+        collect(folder, results)
         print(f"{statuses[folder]:>11}  {figure}/{folder.name}", flush=True)
     stop.poll()
     return len(cells) - sum(status in sweep.ENDED for status in statuses.values())
@@ -42,10 +43,9 @@ def train(figure: str, cells: dict[str, Experiment], runs: Path, results: Path, 
 def _with_data(cells: dict[str, Experiment]) -> dict[str, Experiment]:
     """The runs whose data are here; what is missing is logged."""
     there = {name: cell for name, cell in cells.items() if "mnist" not in cell.task_name}
-    if len(there) == len(cells):
-        return cells
     try:
-        find_mnist()
+        if len(there) < len(cells):
+            find_mnist()
     except DataError as error:
         _log.warning("%d runs are left out: %s", len(cells) - len(there), error)
         return there
@@ -54,23 +54,16 @@ def _with_data(cells: dict[str, Experiment]) -> dict[str, Experiment]:
 
 def _probe_ends(folder: Path) -> None:
     """Probe the model of a run as it began and as it ended, once, outside its wall time."""
-    result, found = run.result_of(folder), checkpoint.newest(folder / run.CHECKPOINTS, touch=False)
+    result, found = run.result_of(folder), checkpoint.newest(folder / CHECKPOINTS, touch=False)
     if result is None or found is None or (folder / ENDS).exists():
         return
     experiment = parse(read_tables(folder / run.CONFIG))
     seed = experiment.train.seed
     run.set_up(experiment.train.threads, seed)
     task, model = run.build(experiment)
-    lines = [{"step": 0} | probe(task, model, seed)]
+    about = {"kind": "probe", "epoch": None, "seconds": None}
+    lines = [about | {"step": 0} | probe(task, model, seed)]
     checkpoint.unpack(found.tensors, model, None)
     if result["status"] != "diverged":
-        lines.append({"step": found.step} | probe(task, model, seed))
-    common = {"kind": "probe", "epoch": None, "seconds": None}
-    text = "".join(json.dumps(records.plain(common | line)) + "\n" for line in lines)
-    checkpoint.replace_file(folder / ENDS, text.encode())
-
-
-def keep(folder: Path, results: Path) -> None:
-    """Collect a run; the time of a step of a timed figure is read off its training lines."""
-    figure = folder.parent.name
-    collect(folder, results / figure, 200 if FIGURES[figure].get("timed") else LINES)
+        lines.append(about | {"step": found.step} | probe(task, model, seed))
+    checkpoint.replace_file(folder / ENDS, jsonl(lines))

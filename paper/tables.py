@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import fnmatch
+import itertools
 import math
 import re
 import statistics
 import tomllib
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 from paper import ROOT
 from paper.collect import ELSEWHERE, Records
 from paper.columns import ARM, VERSUS, collapse
-from paper.judge import verdicts
+from paper.judge import CLAIMS, judge
 from paper.measure import number, shown, sigma, trained, wall, whole
 from paper.pages import Table
 from paper.plan import FIGURES, SEEDS, entries
-from paper.rules import CLAIMS
 from roann.lab.report import Arm
 from roann.lab.tasks.mnist import LINEAR_SOFTMAX
 
@@ -63,6 +62,19 @@ def _arms(records: Records, spec: dict[str, Any]) -> dict[str, Arm]:
     return {n: found[n] for n in sorted(found, key=lambda n: sign * known.get(n, sign * math.inf))}
 
 
+def claims(records: Records) -> Table:
+    """Every claim of the paper, judged."""
+    head = ("place", "the paper", "here", "verdict")
+    return head, [judge(claim, records) for claim in CLAIMS["claim"]]
+
+
+def headlines(records: Records) -> Table:
+    """Those that the README shows."""
+    head, rows = claims(records)
+    chosen = [claim.get("headline") for claim in CLAIMS["claim"]]
+    return head, [*itertools.compress(rows, chosen)]
+
+
 def departures(records: Records) -> Table:
     """Where there are fewer seeds or steps than in the paper, and why."""
     rows = []
@@ -78,14 +90,14 @@ def departures(records: Records) -> Table:
 
 def cost(records: Records) -> Table:
     """Runs and core time of every figure."""
-    times: dict[str, list[float]] = {}
-    for figure, arms in ((f, arms) for f, arms in records.items() if f != "bounds"):
-        runs = [run for arm in arms.values() for run in arm.runs]
-        times[figure] = [run.seconds * float(run.config["train"]["threads"]) for run in runs]
-    rows = [(f"`{figure}`", len(t), sum(t)) for figure, t in times.items()]
+    rows = []
+    for figure in (figure for figure in records if figure != "bounds"):
+        runs = [run for arm in records[figure].values() for run in arm.runs]
+        seconds = sum(run.seconds * float(run.config["train"]["threads"]) for run in runs)
+        rows.append((f"`{figure}`", len(runs), seconds))
     rows.append(("`bounds`", 0, sum(line.get("seconds", 0.0) for line in records["bounds"])))
     rows.append(("all", sum(row[1] for row in rows), sum(row[2] for row in rows)))
-    cells = ([name, whole(count), wall(seconds)] for name, count, seconds in rows)
+    cells = [[name, whole(count), wall(seconds)] for name, count, seconds in rows]
     return ("results", "runs", "core time"), cells
 
 
@@ -97,13 +109,17 @@ def published(records: Records) -> Table:
         arm = records["table1"][f"psmnist-{N}"]
         by = f"here, {max(map(trained, arm.outcomes))} epochs"
         rows.append((arm.best, f"roaRNN, N = {N}", ARM["parameters"](arm), by))
-    cells = ([name, weights, shown("accuracy", b), by] for b, name, weights, by in sorted(rows))
+    cells = [[name, weights, shown("accuracy", b), by] for b, name, weights, by in sorted(rows)]
     return ("system", "weights", "best test accuracy", "source"), cells
+
+
+def _study(records: Records, kind: str) -> list[dict[str, Any]]:
+    return [line for line in records["bounds"] if line["kind"] == kind]
 
 
 def spectra(records: Records) -> Table:
     """Spectra beside the intervals of the theorems; plain networks beside the roa network's."""
-    lines = [line for line in records["bounds"] if line["kind"] == "spectrum"]
+    lines = _study(records, "spectrum")
     roa = {(line["over"], line["maps"], line["seed"]): line["finite"] for line in lines
            if line["setting"] == "paper" and line["network"].startswith("roa")}  # fmt: skip
     groups: dict[str, list[Any]] = {}
@@ -126,16 +142,16 @@ def spectra(records: Records) -> Table:
 
 def worst_cases(records: Records) -> Table:
     """The network on the finite lower end, and below the paper's, at every L."""
-    lines = [line for line in records["bounds"] if line["kind"] == "worst-case"]
+    lines = _study(records, "worst-case")
     ends = ((line["maps"], line["sigma"][-1], line["finite"], line["paper"]) for line in lines)
-    rows = ([whole(L), *(number(value, 6) for value in values)] for L, *values in ends)
+    rows = [[whole(L), *(number(value, 6) for value in values)] for L, *values in ends]
     return ("L", "ln σ", "finite lower end", "the paper's lower end"), rows
 
 
 def first_order(records: Records) -> Table:
     """How far W moves an eigenvalue off the circle, at the largest N, and its growth N^p."""
     groups: dict[str, dict[int, list[Any]]] = {}
-    for line in (line for line in records["bounds"] if line["kind"] == "first-order"):
+    for line in _study(records, "first-order"):
         groups.setdefault(line["filter"], {}).setdefault(line["width"], []).append(line)
     rows = []
     for name, widths in groups.items():
@@ -148,11 +164,8 @@ def first_order(records: Records) -> Table:
     return ("O", "measured", "by the diagonal", "‖W‖", "exponent p"), rows
 
 
-def tables(records: Records) -> Iterator[tuple[str, Table]]:
+def tables(records: Records) -> dict[str, Table]:
     """Every table by name."""
-    head = ("place", "the paper", "here", "verdict")
-    yield "claims", (head, list(verdicts(records)))
-    yield "headlines", (head, list(verdicts(records, headlines=True)))
-    for make in (departures, cost, published, spectra, worst_cases, first_order):
-        yield make.__name__, make(records)
-    yield from ((name, from_spec(records, spec)) for name, spec in SPECS.items())
+    makers = (claims, headlines, departures, cost, published, spectra, worst_cases, first_order)
+    made = {make.__name__: make(records) for make in makers}
+    return made | {name: from_spec(records, spec) for name, spec in SPECS.items()}

@@ -3,16 +3,15 @@
 import os
 import subprocess
 import sys
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 from made_records import made_record
 
-from benchmarks import memory, record, table
+from benchmarks import memory, record, tables
 from benchmarks.__main__ import main
 from benchmarks.cases import CASES
-from benchmarks.peers import Sequences
+from benchmarks.contenders import Sequences
 
 ROOT = Path(__file__).parents[2]
 QUICK = ["--quick"]
@@ -43,7 +42,7 @@ def tiny(tmp_path_factory):
 def test_the_record_is_printed_and_written(tiny):
     path, done, made = tiny
     assert "-1t-quick-psmnist-178-" in path.name  # not all cases, so it says which
-    assert done.stdout == table.text(made) + "\n"
+    assert done.stdout == tables.text(made) + "\n"
     assert f"written to {path}" in done.stderr
 
 
@@ -138,14 +137,19 @@ def test_a_broken_record_is_refused(tmp_path, capsys):
 def test_peak_memory_is_that_of_the_states_where_they_are_kept():
     case = Sequences(T=4000, B=20, N=128, I=1, rho=0.5, horizon=4000)
     states = 4 * case.T * case.B * case.N
-    store, reversible = (
-        memory.measure(memory.Spec(mode, 1, asdict(case))) for mode in ("store", "reversible")
-    )
-    assert states <= store.extra <= 3 * states
-    assert reversible.extra < states
+    store, reversible = (memory.peak("", mode, mode, case) for mode in ("store", "reversible"))
+    assert states <= store.extra_bytes <= 3 * states
+    assert reversible.extra_bytes < states
+    assert (store.steps, store.sizes) == (4000, {"T": 4000, "B": 20, "N": 128, "I": 1})
     assert store.notes == reversible.notes == []
 
 
 def test_a_fresh_process_that_fails_is_an_error_with_its_words():
-    with pytest.raises(RuntimeError, match="memory: expected one of"):
-        memory.measure(memory.Spec("nonsense", 1, depth=10))
+    with pytest.raises(ValueError, match="memory: expected one of"):
+        memory.peak("", "", "nonsense", 10)
+
+
+def test_memory_is_skipped_with_a_reason_where_the_system_does_not_say(monkeypatch):
+    monkeypatch.setattr(memory, "resident", dict)
+    with pytest.raises(record.SkippedError, match="no /proc/self/status"):
+        list(CASES["long"](True))

@@ -33,7 +33,7 @@ def test_a_call_is_timed_in_microseconds():
 
 
 def test_every_case_runs():
-    cases = compare.cases()
+    cases = dict(compare.calls())
     assert "RNN N=16 T=20 B=1: training step" in cases
     for name in ("RNN N=16 T=20 B=1", "cell N=178 B=1"):
         cases[f"{name}: training step"]()

@@ -1,5 +1,6 @@
 """The count of operations, by hand and against torch's own counter."""
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -7,17 +8,22 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks import flops
-from benchmarks.peers import LIMIT_SIZE, Sequences, in_limit
-
-SIZES = {"T": 3, "B": 2, "N": 4}
+from benchmarks.contenders import DENSE, FILTERS, LIMIT_SIZE, ONE, TORCH, Sequences, over_time
 
 
 def test_a_tiny_case_by_hand():
     # One product of (2, 4) with (4, 4) is 2·4·4 multiply-adds, so 64 operations; 3 steps of it.
-    assert flops.recurrent(flops.ROA_DENSE, "forward", **SIZES) == 2 * 192
-    assert flops.recurrent(flops.ROA_DENSE, "train", **SIZES) == 5 * 192
-    assert flops.recurrent(flops.ROA_STRUCTURED, "train", **SIZES) == 3 * 192
+    case = Sequences(T=3, B=2, N=4, I=1, rho=1.0, horizon=3)
+    assert case.count(DENSE, "forward") == 2 * 192
+    assert case.count(DENSE, "train") == 5 * 192
+    assert case.count(ONE, "train") == 3 * 192
+
+
+GATES = {"nn.RNN": 1, "nn.GRU": 3, "nn.LSTM": 4}
+
+
+def torch_layer(name, case):
+    return TORCH[name][0](case.I, case.N)
 
 
 def roa(filter, case):
@@ -29,10 +35,8 @@ def roa(filter, case):
 @pytest.mark.parametrize(
     ("layer", "products", "gates"),
     [
-        *((partial(roa, filter), products, 1) for filter, products in flops.FILTERS.items()),
-        (lambda c: nn.RNN(c.I, c.N, nonlinearity="relu"), flops.RNN, 1),
-        (lambda c: nn.GRU(c.I, c.N), flops.GRU, 3),
-        (lambda c: nn.LSTM(c.I, c.N), flops.LSTM, 4),
+        *((partial(roa, filter), products, 1) for filter, products in FILTERS.items()),
+        *((partial(torch_layer, name), TORCH[name][1], gates) for name, gates in GATES.items()),
     ],
 )
 def test_torch_counts_the_same(layer, products, gates, work):
@@ -53,6 +57,8 @@ def test_torch_counts_the_same(layer, products, gates, work):
 
 
 def test_the_limit_is_one_product_at_its_own_size():
-    operations = 2 * LIMIT_SIZE**3
-    assert in_limit(0.25, operations) == 0.25
-    assert in_limit(0.25, operations // 2) == 0.125
+    # As many operations as one product at 1024³: two of (4, 1024) with (1024, 1024) in 128 steps.
+    case = Sequences(T=128, B=4, N=LIMIT_SIZE, I=1, rho=1.0, horizon=128)
+    for part, scale in ((1, 1.0), (2, 0.5)):
+        limit = over_time(replace(case, T=case.T // part), "forward")[-1]
+        assert (limit.name, limit.scale) == ("limit", scale)

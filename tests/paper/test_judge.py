@@ -3,8 +3,8 @@
 import pytest
 from invented_runs import arm, run
 
-from paper import judge, plan
-from paper.rules import CLAIMS, GOAL, RULES, Count
+from paper import judge, plan, tables
+from paper.judge import CLAIMS, GOAL, RULES, Count
 
 MOON = {"metric": "mse", "threshold": 0.05}
 RECALL = {"metric": "recall_accuracy", "threshold": 0.99}
@@ -136,7 +136,7 @@ def test_a_verdict_waits_only_for_what_can_change_it(count, all_, any_):
 
 def test_a_claim_without_its_runs_is_not_run():
     claim = {"place": "Fig. 9", "says": "a thing", "runs": ["fig2/absent"], "rule": "fails"}
-    assert judge.judge(claim, {"fig2": {}}) == ("Fig. 9", "a thing", "", "not run")
+    assert judge.judge(claim, {"fig2": {}}) == ["Fig. 9", "a thing", "", "not run"]
 
 
 def test_fewer_steps_than_the_paper_are_said_where_something_is_reproduced():
@@ -157,8 +157,8 @@ def test_a_rule_and_a_claim_from_outside(monkeypatch):
     )
     claim = {"place": "Fig. 9", "says": "stays high", "runs": ["fig2/a"], "rule": "never below"}
     monkeypatch.setitem(CLAIMS, "claim", [claim | {"threshold": 0.5}])
-    found = list(judge.verdicts({"fig2": {"a": copying([0.9])}}))
-    assert found == [("Fig. 9", "stays high", "0.5", "reproduced")]
+    _, found = tables.claims({"fig2": {"a": copying([0.9])}})
+    assert found == [["Fig. 9", "stays high", "0.5", "reproduced"]]
 
 
 @pytest.mark.parametrize("claim", CLAIMS["claim"], ids=lambda claim: claim["says"][:40])
