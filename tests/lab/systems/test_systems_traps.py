@@ -8,8 +8,14 @@ from given_weights import F, filled, noise, rng
 from torch import Tensor
 
 from roann.lab.models.bn_lstm import EPS, BnLstm, BnLstmConfig
-from roann.lab.models.nnrnn import NnRnn, NnRnnConfig
-from roann.lab.models.orthogonal import ExpRnn, ExpRnnConfig, ScoRnn, ScoRnnConfig
+from roann.lab.models.orthogonal import (
+    ExpRnn,
+    ExpRnnConfig,
+    NnRnn,
+    NnRnnConfig,
+    ScoRnn,
+    ScoRnnConfig,
+)
 from roann.lab.models.skew import skew, skew_entries
 
 D = torch.float64

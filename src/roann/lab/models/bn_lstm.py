@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Unpack
 
 import torch
@@ -11,22 +10,18 @@ from torch import Tensor, nn
 
 from roann.lab.limits import HiddenSettings, Length, Width, fail
 from roann.lab.models.base import Preset, rmsprop
-from roann.lab.models.recurrence import ConfiguredSystem, Factory, parameter, row
+from roann.lab.models.recurrence import ConfiguredSystem, Factory, Source, row
 
 EPS = 1e-5
 RATE = 0.01  # of the moving averages of the population statistics
 
 
-@dataclass(frozen=True)
 class BnLstmConfig(HiddenSettings):
-    """Settings of BN-LSTM.
+    """Settings of BN-LSTM."""
 
-    Attributes:
-        max_length: number of steps with population statistics of their own; later steps share those
-            of the last one. The task's horizon if not given.
-    """
-
-    hidden_size: Width = 100
+    hidden_size: Width = 100  # number of hidden units, N.
+    # number of steps with population statistics of their own; later steps share those of the last
+    # one. The task's horizon if not given.
     max_length: Length | None = None
 
 
@@ -98,34 +93,26 @@ class BnLstm(ConfiguredSystem[BnLstmConfig]):
         True
     """
 
-    def _build(self, **factory: Unpack[Factory]) -> None:
+    @torch.no_grad()
+    def build(self, new: Source) -> None:
         N, T_max = self.config.hidden_size, self.config.max_length
         if T_max is None:
             fail("max_length", "the number of steps with statistics of their own", None)
         self.output_size, self.state_size = N, 2 * N
-        self.W_h = parameter(4 * N, N, **factory)
-        self.W_x = parameter(4 * N, self.input_size, **factory)
-        self.b = parameter(4 * N, **factory)
-        self.gamma_h = parameter(4 * N, **factory)
-        self.gamma_x = parameter(4 * N, **factory)
-        self.gamma_c = parameter(N, **factory)
-        self.beta_c = parameter(N, **factory)
-        self.x_0 = parameter(2 * N, **factory)
-        self.norm_h = Statistics(T_max, 4 * N, **factory)
-        self.norm_x = Statistics(T_max, 4 * N, **factory)
-        self.norm_c = Statistics(T_max, N, **factory)
-
-    @torch.no_grad()
-    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        N = self.output_size
-        nn.init.orthogonal_(self.W_x, generator=generator)
-        nn.init.orthogonal_(self.W_h[: 3 * N], generator=generator)
+        W_x = new.drawn(nn.init.orthogonal_, 4 * N, self.input_size)
+        self.W_h = new.constant(0, 4 * N, N)
+        nn.init.orthogonal_(self.W_h[: 3 * N], generator=new.generator)
         nn.init.eye_(self.W_h[3 * N :])
-        for p in (self.b, self.beta_c, self.x_0):
-            nn.init.zeros_(p)
+        self.W_x = W_x
+        self.b = new.constant(0, 4 * N)
         nn.init.ones_(self.b[:N])
-        for p in (self.gamma_h, self.gamma_x, self.gamma_c):
-            nn.init.constant_(p, 0.1)
+        self.gamma_h = new.constant(0.1, 4 * N)
+        self.gamma_x = new.constant(0.1, 4 * N)
+        self.gamma_c = new.constant(0.1, N)
+        self.beta_c = new.constant(0, N)
+        self.x_0 = new.constant(0, 2 * N)
+        self.norm_h, self.norm_x = (Statistics(T_max, 4 * N, **new.factory) for _ in range(2))
+        self.norm_c = Statistics(T_max, N, **new.factory)
 
     def initial_state(self, batch: int) -> Tensor:
         """The learned (h₀, c₀)."""

@@ -12,10 +12,19 @@ from roann._checks import choice
 from roann.lab.models.base import HeadInit
 from roann.lab.models.recurrence import uniform_
 
+Draw = Callable[[Tensor, Tensor, torch.Generator], None]
 
-def _normal(weight: Tensor, bias: Tensor, rng: torch.Generator) -> None:
-    nn.init.normal_(weight, generator=rng)
-    nn.init.normal_(bias, generator=rng)
+
+def _zeros(tensor: Tensor, generator: torch.Generator) -> None:
+    nn.init.zeros_(tensor)
+
+
+def _by_parts(weight_init: Callable[..., object], bias_init: Callable[..., object]) -> Draw:
+    def draw(weight: Tensor, bias: Tensor, rng: torch.Generator) -> None:
+        weight_init(weight, generator=rng)
+        bias_init(bias, generator=rng)
+
+    return draw
 
 
 def _uniform(weight: Tensor, bias: Tensor, rng: torch.Generator) -> None:
@@ -27,28 +36,13 @@ def _kaiming_normal(weight: Tensor, bias: Tensor, rng: torch.Generator) -> None:
     nn.init.kaiming_normal_(weight, generator=rng)
 
 
-def _xavier_normal(weight: Tensor, bias: Tensor, rng: torch.Generator) -> None:
-    nn.init.xavier_normal_(weight, generator=rng)
-    nn.init.zeros_(bias)
-
-
-def _xavier_uniform(weight: Tensor, bias: Tensor, rng: torch.Generator) -> None:
-    nn.init.xavier_uniform_(weight, generator=rng)
-    nn.init.zeros_(bias)
-
-
-def _zero(weight: Tensor, bias: Tensor, rng: torch.Generator) -> None:
-    nn.init.zeros_(weight)
-    nn.init.zeros_(bias)
-
-
-HEAD_INITS: dict[HeadInit, Callable[[Tensor, Tensor, torch.Generator], None]] = {
-    "normal": _normal,  # N(0, 1): roaRNN, Dilated RNN
+HEAD_INITS: dict[HeadInit, Draw] = {
+    "normal": _by_parts(nn.init.normal_, nn.init.normal_),  # N(0, 1): roaRNN, Dilated RNN
     "uniform": _uniform,  # U(±1/√H): the paper's vanilla RNN and LSTM
     "kaiming_normal": _kaiming_normal,  # bias as "uniform": LEM
-    "xavier_normal": _xavier_normal,  # bias 0: NRU
-    "xavier_uniform": _xavier_uniform,  # bias 0: uRNN
-    "zero": _zero,  # the recipe: a random readout must first be unlearned
+    "xavier_normal": _by_parts(nn.init.xavier_normal_, _zeros),  # bias 0: NRU
+    "xavier_uniform": _by_parts(nn.init.xavier_uniform_, _zeros),  # bias 0: uRNN
+    "zero": _by_parts(_zeros, _zeros),  # the recipe: a random readout must first be unlearned
 }
 
 

@@ -3,34 +3,26 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Annotated, Unpack
+from functools import partial
+from typing import Annotated
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from roann.lab.limits import Layers, Range, Settings, Width, fail
-from roann.lab.models.base import SequenceSystem
-from roann.lab.models.recurrence import Factory, parameter, row, scan, uniform_
+from roann.lab.models.recurrence import ConfiguredSystem, Source, row, scan
 
 
-@dataclass(frozen=True)
 class LruConfig(Settings):
-    """Settings of a stack of linear recurrent units.
+    """Settings of a stack of linear recurrent units."""
 
-    Attributes:
-        width: width H of the signal between the units.
-        hidden_size: number of complex numbers N in the state of each unit.
-        layers: number of units, L, one after the other.
-        r_min: smallest modulus |λ| of the eigenvalues at the start.
-        r_max: largest modulus |λ| of the eigenvalues at the start.
-    """
-
-    width: Width = 64
-    hidden_size: Width = 64
-    layers: Layers = 2
+    width: Width = 64  # width H of the signal between the units.
+    hidden_size: Width = 64  # number of complex numbers N in the state of each unit.
+    layers: Layers = 2  # number of units, L, one after the other.
+    # smallest modulus |λ| of the eigenvalues at the start.
     r_min: Annotated[float, Range(0, 0.999999)] = 0.9
+    # largest modulus |λ| of the eigenvalues at the start.
     r_max: Annotated[float, Range(1e-6, 0.999999)] = 0.999
 
     def __post_init__(self) -> None:
@@ -46,31 +38,19 @@ class LinearRecurrence(nn.Module):
     first |λ|² is uniform between the squares of r_min and r_max.
     """
 
-    def __init__(
-        self,
-        width: int,
-        hidden_size: int,
-        r_min: float,
-        r_max: float,
-        generator: torch.Generator | None = None,
-        **factory: Unpack[Factory],
-    ) -> None:
+    def __init__(self, width: int, N: int, r_min: float, r_max: float, new: Source) -> None:
         super().__init__()
-        self.nu = parameter(hidden_size, **factory)
-        self.theta = parameter(hidden_size, **factory)
-        self.gamma = parameter(hidden_size, **factory)
-        self.B = parameter(2, hidden_size, width, **factory)
-        self.C = parameter(2, width, hidden_size, **factory)
-        self.D = parameter(width, **factory)
+        self.nu = new.drawn(partial(nn.init.uniform_, a=r_min**2, b=r_max**2), N)
+        # Above zero, whose logarithm is not a number; below 2π.
+        self.theta = new.drawn(partial(nn.init.uniform_, a=1e-4 * math.tau, b=math.tau), N)
+        self.gamma = new.constant(0, N)
+        self.B = new.normal((2 * width) ** -0.5, 2, N, width)
+        self.C = new.normal(N**-0.5, 2, width, N)
+        self.D = new.normal(1, width)
         with torch.no_grad():
-            nn.init.uniform_(self.nu, r_min**2, r_max**2, generator=generator)
             self.gamma.copy_((1 - self.nu).log() / 2)
             self.nu.copy_((-self.nu.log() / 2).log())
-            # Above zero, whose logarithm is not a number; below 2π.
-            nn.init.uniform_(self.theta, 1e-4 * math.tau, math.tau, generator=generator).log_()
-            nn.init.normal_(self.B, 0, (2 * width) ** -0.5, generator=generator)
-            nn.init.normal_(self.C, 0, hidden_size**-0.5, generator=generator)
-            nn.init.normal_(self.D, generator=generator)
+            self.theta.log_()
 
     def eigenvalues(self) -> Tensor:
         """λ (N,), complex."""
@@ -92,18 +72,12 @@ class LinearRecurrence(nn.Module):
 class LruBlock(nn.Module):
     """x + GLU(GELU(LRU(norm(x)))), the norm over units, GLU(y) = (W₁y + b₁) ⊙ σ(W₂y + b₂)."""
 
-    def __init__(
-        self, config: LruConfig, generator: torch.Generator | None, **factory: Unpack[Factory]
-    ) -> None:
+    def __init__(self, config: LruConfig, new: Source) -> None:
         super().__init__()
         H = config.width
-        self.norm = nn.LayerNorm(H, **factory)
-        self.unit = LinearRecurrence(
-            H, config.hidden_size, config.r_min, config.r_max, generator, **factory
-        )
-        self.W = parameter(2 * H, H, **factory)
-        self.b = parameter(2 * H, **factory)
-        uniform_(H**-0.5, generator, self.W, self.b)
+        self.norm = nn.LayerNorm(H, **new.factory)
+        self.unit = LinearRecurrence(H, config.hidden_size, config.r_min, config.r_max, new)
+        self.W, self.b = new.linear(H, 2 * H)
 
     def forward(self, x: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
         """From x (T, …, H) and h[0] (…, 2N) to the same."""
@@ -111,7 +85,7 @@ class LruBlock(nn.Module):
         return x + F.glu(F.linear(F.gelu(y), self.W, self.b), -1), h
 
 
-class Lru(SequenceSystem):
+class Lru(ConfiguredSystem[LruConfig]):
     r"""A stack of linear recurrent units, `Orvieto et al. 2023 <https://arxiv.org/abs/2303.06349>`_.
 
         λ = exp(−e^ν + i e^ϑ),   h' = λ ⊙ h + e^γ ⊙ (B x),   y = Re(C h') + D ⊙ x
@@ -120,33 +94,18 @@ class Lru(SequenceSystem):
     The recurrence is linear, diagonal and stable by construction (|λ| < 1); all that is nonlinear
     acts between layers. The state is the output, on which nothing depends, and h of all units.
 
-    Start: |λ|² ~ U(r_min², r_max²), phases U(0, 2π), γ = log √(1 − |λ|²), B and C normal with
-    variance 1/(2H) and 1/N per part, D ~ N(0, 1); affine maps as torch.nn.Linear.
-
     Example:
-        >>> unit = LinearRecurrence(2, 50, 0.5, 0.9)
+        >>> unit = LinearRecurrence(2, 50, 0.5, 0.9, Source())
         >>> r = unit.eigenvalues().abs()
         >>> bool(0.5 <= r.min() and r.max() <= 0.9)
         True
     """
 
-    def __init__(
-        self,
-        input_size: int,
-        config: LruConfig,
-        generator: torch.Generator | None = None,
-        **factory: Unpack[Factory],
-    ) -> None:
-        super().__init__()
-        H, self.unit_size = config.width, 2 * config.hidden_size
-        self.input_size, self.output_size = input_size, H
-        self.state_size = H + self.unit_size * config.layers
-        self.E = parameter(H, input_size, **factory)
-        self.b = parameter(H, **factory)
-        uniform_(input_size**-0.5, generator, self.E, self.b)
-        self.blocks = nn.ModuleList(
-            LruBlock(config, generator, **factory) for _ in range(config.layers)
-        )
+    def build(self, new: Source) -> None:
+        config, self.output_size = self.config, self.config.width
+        self.state_size = self.output_size + 2 * config.hidden_size * config.layers
+        self.E, self.b = new.linear(self.input_size, config.width)
+        self.blocks = nn.ModuleList(LruBlock(config, new) for _ in range(config.layers))
 
     def forward(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         return self._run(u, self.start(u, state))
@@ -156,7 +115,7 @@ class Lru(SequenceSystem):
 
     def _run(self, u: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         y, after = u @ self.E.mT + self.b, []
-        units = torch.split(x[..., self.output_size :], self.unit_size, -1)
+        units = torch.split(x[..., self.output_size :], 2 * self.config.hidden_size, -1)
         for block, h in zip(self.blocks, units, strict=True):
             y, h = block(y, h)
             after.append(h)

@@ -8,8 +8,8 @@ vanilla RNN, so every count is N per gate above a count with one bias.
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
-from typing import Annotated, Any, ClassVar, Literal, TypeVar, Unpack
+from dataclasses import asdict
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -17,29 +17,23 @@ from torch.nn.functional import linear
 
 from roann.lab.limits import HiddenSettings, OneOf, Settings
 from roann.lab.models.base import Preset, adam
-from roann.lab.models.recurrence import ConfiguredSystem, Factory, row, uniform_
+from roann.lab.models.recurrence import ConfiguredSystem, Source, row, uniform_
 
 C = TypeVar("C", bound=Settings)
 
 
-@dataclass(frozen=True)
 class LstmConfig(HiddenSettings):
     """Settings of an LSTM."""
 
 
-@dataclass(frozen=True)
 class GruConfig(HiddenSettings):
     """Settings of a GRU."""
 
 
-@dataclass(frozen=True)
 class VanillaRnnConfig(HiddenSettings):
-    """Settings of a vanilla RNN.
+    """Settings of a vanilla RNN."""
 
-    Attributes:
-        nonlinearity: activation function φ: "relu" (the paper's) or "tanh".
-    """
-
+    # activation function φ: "relu" (the paper's) or "tanh".
     nonlinearity: Annotated[str, OneOf(("relu", "tanh"))] = "relu"
 
 
@@ -49,23 +43,20 @@ class TorchSystem(ConfiguredSystem[C]):
     layer: ClassVar[type[Any]]  # of `core`; takes the settings by their names
     core: nn.RNNBase
 
-    def _build(self, **factory: Unpack[Factory]) -> None:
+    def build(self, new: Source) -> None:
         # On the meta device torch's own first values draw no random numbers.
-        options = asdict(self.config) | {"device": "meta", "dtype": factory.get("dtype")}
-        device = factory.get("device") or torch.get_default_device()
+        options = asdict(self.config) | {"device": "meta", "dtype": new.factory.get("dtype")}
+        device = new.empty().device
         self.core = self.layer(self.input_size, **options).to_empty(device=device)
-        self.state_size = self.output_size = self.core.hidden_size
-
-    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw the first values: every gate's W orthogonal, all else U(±1/√N)."""
-        N = self.core.hidden_size
+        self.state_size = self.output_size = N = self.core.hidden_size
+        # The first values: every gate's W orthogonal, all else U(±1/√N).
         for name, parameter in self.core.named_parameters():
             if name == "weight_hh_l0":
                 with torch.no_grad():
                     for gate in parameter.chunk(len(parameter) // N):
-                        nn.init.orthogonal_(gate, generator=generator)
+                        nn.init.orthogonal_(gate, generator=new.generator)
             else:
-                uniform_(1 / math.sqrt(N), generator, parameter)
+                uniform_(1 / math.sqrt(N), new.generator, parameter)
 
     def affine(self, side: Literal["ih", "hh"], x: Tensor) -> Tensor:
         """The affine map of the input ("ih") or of the state ("hh"), all gates at once."""
@@ -87,8 +78,6 @@ class VanillaRnn(TorchSystem[VanillaRnnConfig]):
 
     Count: N² + N·I + 2N, and 10N + 10 for a readout: 68,874 at N = 256. The table's 68k, quoted
     from Chang et al. 2017, fits one bias: 68,618, rounded down; see Note [Two biases].
-
-    Start, as in the paper: W orthogonal, all else U(±1/√N).
 
     Example:
         >>> system = VanillaRnn(1, VanillaRnnConfig(8), dtype=torch.float64)
@@ -130,8 +119,8 @@ class Lstm(TorchSystem[LstmConfig]):
 
     layer = nn.LSTM
 
-    def _build(self, **factory: Unpack[Factory]) -> None:
-        super()._build(**factory)
+    def build(self, new: Source) -> None:
+        super().build(new)
         self.state_size = 2 * self.output_size
 
     def forward(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -159,8 +148,6 @@ class Gru(TorchSystem[GruConfig]):
     Count: 3N² + 3N·I + 6N, and 10N + 10 for a readout: 201,482 at N = 256. The table's 200k, quoted
     from Chang et al. 2017, is this rounded; with one bias, 768 fewer, it is 200,714, which rounds
     alike. See Note [Two biases]; here b_h of n stands inside the gate, so both biases matter.
-
-    Start, as the paper's LSTM: the W of each gate orthogonal, all else U(±1/√N).
 
     Example:
         >>> system = Gru(1, GruConfig(8), dtype=torch.float64)
