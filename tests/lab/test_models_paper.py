@@ -10,11 +10,11 @@ from torch.nn.functional import linear
 
 from roann.filters import FILTERS
 from roann.lab.models import MODELS, build_model
+from roann.lab.models.baselines import Gru, GruConfig, Lstm, LstmConfig, VanillaRnn
+from roann.lab.models.baselines import VanillaRnnConfig as RnnConfig
 from roann.lab.models.depth import Fnn, FnnConfig
 from roann.lab.models.heads import HEAD_INITS, linear_head
 from roann.lab.models.roa import EyeRnnConfig, RoaFnnConfig, RoaRnnConfig
-from roann.lab.models.torch_rnns import Gru, GruConfig, Lstm, LstmConfig, VanillaRnn
-from roann.lab.models.torch_rnns import VanillaRnnConfig as RnnConfig
 
 SEQUENCE = SimpleNamespace(input_size=2, output_size=3, horizon=40, readout="all")
 MOON = SimpleNamespace(input_size=2, output_size=1, horizon=None, readout="none")

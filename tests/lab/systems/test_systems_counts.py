@@ -6,14 +6,13 @@ from torch import nn
 
 from roann.lab.models import MODELS
 from roann.lab.models.base import SequenceSystem, count_parameters
-from roann.lab.models.bn_lstm import BnLstmConfig
+from roann.lab.models.baselines import BnLstmConfig, GruConfig, LstmConfig, VanillaRnnConfig
 from roann.lab.models.dilated import DilatedCnnConfig, DilatedRnnConfig
 from roann.lab.models.indrnn import DenseIndRnnConfig, IndRnnConfig, ResidualIndRnnConfig
 from roann.lab.models.memory import LmuConfig, NruConfig, ShufflingRnnConfig
 from roann.lab.models.orthogonal import ExpRnnConfig, NnRnnConfig, ScoRnnConfig
 from roann.lab.models.oscillators import CoRnnConfig, LemConfig, UnicornnConfig
 from roann.lab.models.residual import AntisymmetricRnnConfig, FastRnnConfig, LipschitzRnnConfig
-from roann.lab.models.torch_rnns import GruConfig, LstmConfig, VanillaRnnConfig
 from roann.lab.models.unitary import FullCapacityURnnConfig, URnnConfig
 
 SIZES = [

@@ -5,15 +5,15 @@ Those of the vanilla RNN, the LSTM and the GRU stand beside the paper's own mode
 
 import pytest
 import torch
-from given_weights import F, filled, inputs, rng
+from given_weights import F, filled, inputs, rng, skew_entries
 from torch import Tensor
 
-from roann.lab.models.bn_lstm import BnLstm, BnLstmConfig
+from roann.lab.models.baselines import BnLstm, BnLstmConfig
 from roann.lab.models.depth import Highway, HighwayConfig, ResidualMlp, ResidualMlpConfig
 from roann.lab.models.dilated import DilatedCnn, DilatedCnnConfig, DilatedRnn, DilatedRnnConfig
 from roann.lab.models.indrnn import IndRnn, IndRnnConfig
-from roann.lab.models.lru import LinearRecurrence
 from roann.lab.models.memory import (
+    LinearRecurrence,
     Lmu,
     LmuConfig,
     Nru,
@@ -50,7 +50,6 @@ from roann.lab.models.residual import (
     LipschitzRnn,
     LipschitzRnnConfig,
 )
-from roann.lab.models.skew import skew_entries
 from roann.lab.models.unitary import (
     FullCapacityURnn,
     FullCapacityURnnConfig,

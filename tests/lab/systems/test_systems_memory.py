@@ -9,10 +9,12 @@ from given_weights import F, filled, noise, rng
 from torch import nn
 from torch.func import jacrev
 
-from roann.lab.models.lru import LinearRecurrence, Lru, LruConfig
 from roann.lab.models.memory import (
+    LinearRecurrence,
     Lmu,
     LmuConfig,
+    Lru,
+    LruConfig,
     Nru,
     NruConfig,
     ShufflingRnn,

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from given_weights import F, filled, inputs, noise, rng
+from given_weights import F, filled, inputs, noise, rng, skew_entries
 from torch import Tensor, nn
 from torch.func import jacrev
 
@@ -18,7 +18,7 @@ from roann.lab.models.orthogonal import (
     above_blocks,
     modrelu,
 )
-from roann.lab.models.skew import block_angles_, skew, skew_entries, skew_hermitian, skew_size
+from roann.lab.models.skew import block_angles_, skew, skew_hermitian, skew_size
 from roann.lab.models.unitary import (
     DENSE,
     FullCapacityURnn,

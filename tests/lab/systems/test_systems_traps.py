@@ -4,10 +4,10 @@ import math
 
 import pytest
 import torch
-from given_weights import F, filled, noise, rng
+from given_weights import F, filled, noise, rng, skew_entries
 from torch import Tensor
 
-from roann.lab.models.bn_lstm import EPS, BnLstm, BnLstmConfig
+from roann.lab.models.baselines import EPS, BnLstm, BnLstmConfig
 from roann.lab.models.orthogonal import (
     ExpRnn,
     ExpRnnConfig,
@@ -16,7 +16,7 @@ from roann.lab.models.orthogonal import (
     ScoRnn,
     ScoRnnConfig,
 )
-from roann.lab.models.skew import skew, skew_entries
+from roann.lab.models.skew import skew
 
 D = torch.float64
 both_dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -6,25 +6,21 @@ and one line below. Its tests come with the line.
 
 from __future__ import annotations
 
-from torch import nn
-
 from roann._checks import choice, fail
 from roann.lab.models import (
-    bn_lstm,
+    baselines,
     depth,
     dilated,
     indrnn,
-    lru,
     memory,
     orthogonal,
     oscillators,
     residual,
     roa,
-    torch_rnns,
     unitary,
 )
 from roann.lab.models.base import Demand, Model, Preset, Row, SequenceModel, SequenceSystem
-from roann.lab.models.heads import head_with_hidden, linear_head
+from roann.lab.models.heads import make_head
 from roann.lab.streams import generator
 
 __all__ = ["MODELS", "Model", "Preset", "Row", "SequenceModel", "SequenceSystem", "build_model"]
@@ -33,14 +29,14 @@ MODELS: dict[str, Row] = {
     "roa": roa.ROA,
     "roa-rnn": roa.ROA_RNN,
     "eye-rnn": roa.EYE_RNN,
-    "vanilla-rnn": torch_rnns.VANILLA_RNN,
-    "lstm": torch_rnns.LSTM,
-    "gru": torch_rnns.GRU,
+    "vanilla-rnn": baselines.VANILLA_RNN,
+    "lstm": baselines.LSTM,
+    "gru": baselines.GRU,
     "dilated-rnn": dilated.RNN,
     "dilated-cnn": dilated.CNN,
     "urnn": unitary.URNN,
     "fc-urnn": unitary.FC_URNN,
-    "bn-lstm": bn_lstm.ROW,
+    "bn-lstm": baselines.BN_LSTM,
     "exprnn": orthogonal.EXPRNN,
     "scornn": orthogonal.SCORNN,
     "lipschitz-rnn": residual.LIPSCHITZ,
@@ -57,7 +53,7 @@ MODELS: dict[str, Row] = {
     "nnrnn": orthogonal.NNRNN,
     "lem": oscillators.LEM,
     "unicornn": oscillators.UNICORNN,
-    "lru": lru.ROW,
+    "lru": memory.LRU,
     "roa-fnn": roa.ROA_FNN,
     "fnn": depth.FNN,
     "highway": depth.HIGHWAY,
@@ -89,8 +85,5 @@ def build_model(name: str, config: object, demand: Demand, seed: int) -> Model:
         return made
     assert demand.readout != "none"  # checked above, by the kind of the row
     rng = generator(seed, "model", "head")
-    sizes = made.output_size, demand.output_size
-    head: nn.Module = linear_head(*sizes, made.head_init, rng)
-    if made.head_hidden:
-        head = head_with_hidden(sizes[0], made.head_hidden, sizes[1], made.head_init, rng)
+    head = make_head(made.output_size, made.head_hidden, demand.output_size, made.head_init, rng)
     return SequenceModel(made, head, demand.readout)

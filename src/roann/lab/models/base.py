@@ -153,9 +153,6 @@ class SequenceModel(Model):
     def learning_rate_scales(self) -> dict[str, float]:
         return {f"system.{k}": s for k, s in self.system.learning_rate_scales().items()}
 
-    def effective_parameters(self) -> int:
-        return self.system.effective_parameters() + count_parameters(self.head)
-
 
 def count_parameters(module: nn.Module) -> int:
     """How many trainable numbers a module stores."""

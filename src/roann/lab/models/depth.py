@@ -29,33 +29,15 @@ class DeepConfig(Settings):
 C = TypeVar("C", bound=DeepConfig)
 
 
-class LayeredModel(Model):
-    """Abstract: a model that is its `chain` of maps, one after the other."""
-
-    @abstractmethod
-    def chain(self) -> list[Callable[[Tensor], Tensor]]: ...
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        return reduce(lambda x, layer: layer(x), self.chain(), inputs)
-
-
-class DeepModel(LayeredModel, Generic[C]):
-    """Abstract: φ(affine) to the width, unless the inputs have it; layers; φ(affine) out.
-
-    With L layers of neurons there are L − 1 maps: one out, and before it either L − 2 layers, or
-    one map in and L − 3 layers. Every neuron, the output's too, has its φ.
+class LayeredModel(Model, Generic[C]):
+    """Abstract: a feed-forward network, which is its `chain` of maps, one after the other.
 
     Args:
-        sizes: of the layers of neurons, input and output included; all hidden ones are equal.
+        sizes: of the layers of neurons, input and output included.
         config: the settings of the network, kept as its `config`.
         generator: the source of the first values; torch's own if not given.
         device, dtype: of parameters, as in torch.
-
-    Attributes:
-        branches: how many affine maps a layer has, one above the other in W and b.
     """
-
-    branches: ClassVar[int] = 1
 
     def __init__(
         self,
@@ -65,15 +47,43 @@ class DeepModel(LayeredModel, Generic[C]):
         **factory: Unpack[Factory],
     ) -> None:
         super().__init__()
-        self.config, self.width = config, sizes[-2]
+        self.config = config
+        self.phi: Callable[[Tensor], Tensor] = ACTIVATIONS[config.nonlinearity].value
+        self.build(sizes, Source(generator, **factory))
+
+    @abstractmethod
+    def build(self, sizes: list[int], new: Source) -> None:
+        """Make all parameters with their first values."""
+
+    @abstractmethod
+    def chain(self) -> list[Callable[[Tensor], Tensor]]: ...
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return reduce(lambda x, layer: layer(x), self.chain(), inputs)
+
+
+class DeepModel(LayeredModel[C]):
+    """Abstract: φ(affine) to the width, unless the inputs have it; layers; φ(affine) out.
+
+    With L layers of neurons there are L − 1 maps: one out, and before it either L − 2 layers, or
+    one map in and L − 3 layers. Every neuron, the output's too, has its φ; all hidden layers have
+    one size.
+
+    Attributes:
+        branches: how many affine maps a layer has, one above the other in W and b.
+    """
+
+    branches: ClassVar[int] = 1
+
+    def build(self, sizes: list[int], new: Source) -> None:
+        self.width, rows = sizes[-2], self.branches * sizes[-2]
         self.enters = sizes[0] != self.width
         self.depth = len(sizes) - 2 - self.enters
-        self.phi: Callable[[Tensor], Tensor] = ACTIVATIONS[config.nonlinearity].value
-        new, rows = partial(self.first, Source(generator, **factory)), self.branches * self.width
+        first = partial(self.first, new)
         if self.enters:
-            self.W_in, self.b_in = new(self.width, sizes[0]), new(self.width)
-        self.W, self.b = new(self.depth, rows, self.width), new(self.depth, rows)
-        self.W_out, self.b_out = new(sizes[-1], self.width), new(sizes[-1])
+            self.W_in, self.b_in = first(self.width, sizes[0]), first(self.width)
+        self.W, self.b = first(self.depth, rows, self.width), first(self.depth, rows)
+        self.W_out, self.b_out = first(sizes[-1], self.width), first(sizes[-1])
 
     @abstractmethod
     def first(self, new: Source, *shape: int) -> nn.Parameter:
@@ -127,31 +137,16 @@ class FnnConfig(DeepConfig):
     width: Width = 72  # number of neurons in each hidden layer.
 
 
-class Fnn(LayeredModel):
-    """x[l+1] = φ(W[l] x[l] + b[l]), all weights and biases drawn from N(0, 1).
+class Fnn(LayeredModel[FnnConfig]):
+    """x[l+1] = φ(W[l] x[l] + b[l]), all weights and biases drawn from N(0, 1)."""
 
-    Args:
-        sizes: of the layers of neurons, input and output included.
-        config: the settings of the network.
-        generator: the source of the first values; torch's own if not given.
-        device, dtype: of parameters, as in torch.
-    """
-
-    def __init__(
-        self,
-        sizes: list[int],
-        config: FnnConfig,
-        generator: torch.Generator | None = None,
-        **factory: Unpack[Factory],
-    ) -> None:
-        super().__init__()
-        self.phi = ACTIVATIONS[config.nonlinearity].value
+    def build(self, sizes: list[int], new: Source) -> None:
         self.maps = nn.ModuleList(
-            nn.utils.skip_init(nn.Linear, *pair, **factory)  # type: ignore[no-untyped-call]
+            nn.utils.skip_init(nn.Linear, *pair, **new.factory)  # type: ignore[no-untyped-call]
             for pair in pairwise(sizes)
         )
         for parameter in self.parameters():
-            nn.init.normal_(parameter, generator=generator)
+            nn.init.normal_(parameter, generator=new.generator)
 
     def chain(self) -> list[Callable[[Tensor], Tensor]]:
         """Every layer."""
@@ -195,11 +190,11 @@ class Highway(DeepModel[HighwayConfig]):
 
     branches = 2  # H and T one above the other: one product serves both
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        with torch.no_grad():
-            self.b[:, : self.width] = 0
-            self.b[:, self.width :] = self.config.gate_bias
+    @torch.no_grad()
+    def build(self, sizes: list[int], new: Source) -> None:
+        super().build(sizes, new)
+        self.b[:, : self.width] = 0
+        self.b[:, self.width :] = self.config.gate_bias
 
     def first(self, new: Source, *shape: int) -> nn.Parameter:
         return new.uniform(shape[-1] ** -0.5, *shape) if shape[1:] else new.constant(0, *shape)

@@ -12,14 +12,14 @@ from torch import Tensor, nn
 
 from roann.kernels.activations import ACTIVATIONS
 from roann.lab.limits import HiddenSettings, Length, OneOf, Width, fail
-from roann.lab.models import torch_rnns
+from roann.lab.models import baselines
 from roann.lab.models.base import Preset, SequenceSystem, rmsprop
-from roann.lab.models.recurrence import ConfiguredSystem, Source, row, uniform_
+from roann.lab.models.recurrence import ConfiguredSystem, Source, row
 
-CELLS: dict[str, tuple[type[torch_rnns.TorchSystem[Any]], Callable[[int], Any]]] = {
-    "rnn": (torch_rnns.VanillaRnn, partial(torch_rnns.VanillaRnnConfig, nonlinearity="tanh")),
-    "gru": (torch_rnns.Gru, torch_rnns.GruConfig),
-    "lstm": (torch_rnns.Lstm, torch_rnns.LstmConfig),
+CELLS: dict[str, tuple[type[baselines.TorchSystem[Any]], Callable[[int], Any]]] = {
+    "rnn": (baselines.VanillaRnn, partial(baselines.VanillaRnnConfig, nonlinearity="tanh")),
+    "gru": (baselines.Gru, baselines.GruConfig),
+    "lstm": (baselines.Lstm, baselines.LstmConfig),
 }
 
 
@@ -144,7 +144,8 @@ def _layer(cell: str, input_size: int, N: int, generator: torch.Generator | None
     layer = system(input_size, config(N), generator)
     own = dict(layer.core.named_parameters())
     bound = math.sqrt(6 / (input_size + N + len(own["weight_hh_l0"])))
-    uniform_(bound, generator, own["weight_ih_l0"], own["weight_hh_l0"])
+    for name in ("weight_ih_l0", "weight_hh_l0"):
+        nn.init.uniform_(own[name], -bound, bound, generator=generator)
     nn.init.zeros_(own["bias_ih_l0"])
     nn.init.zeros_(own["bias_hh_l0"]).requires_grad_(False)
     return layer

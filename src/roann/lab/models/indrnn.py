@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
-from typing import Annotated, Any, TypeVar, cast
+from typing import Annotated, Any, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -170,17 +170,13 @@ class IndNetwork(ConfiguredSystem[C]):
 
     def read(self, x: Tensor) -> Tensor:
         """The output of the last cell, with the running statistics."""
-        *_, cell = self._cells()
-        return cell.finish(x[..., -self.output_size :])
+        last: Any = self.cells[-1]
+        output: Tensor = last.finish(x[..., -self.output_size :])
+        return output
 
-    def _cells(self) -> Iterable[IndependentCell]:
-        return cast("Iterable[IndependentCell]", self.cells)
-
-    def _run(
-        self, u: Tensor, x: Tensor, verb: Callable[[IndependentCell, Tensor, Tensor], Any]
-    ) -> tuple[Tensor, Tensor]:
+    def _run(self, u: Tensor, x: Tensor, verb: Callable[..., Any]) -> tuple[Tensor, Tensor]:
         maps = zip(self.W, self.b, strict=True)
-        cells = zip(self._cells(), torch.split(x, self.sizes, -1), strict=True)
+        cells = zip(self.cells, torch.split(x, self.sizes, -1), strict=True)
         after: list[Tensor] = []
 
         def mix(y: Tensor, _: int) -> Tensor:

@@ -23,7 +23,7 @@ from roann.lab.limits import (
 )
 from roann.lab.models.base import Preset, adam, rmsprop
 from roann.lab.models.recurrence import DrivenSystem, Source, Transition, row
-from roann.lab.models.skew import ANGLES, block_angles_, cayley, exponential, skew, skew_size
+from roann.lab.models.skew import ANGLES, block_angles_, cayley, skew, skew_size
 
 C = TypeVar("C", bound=HiddenSettings)
 
@@ -102,7 +102,8 @@ class ExpRnn(OrthogonalSystem[ExpRnnConfig]):
 
     def recurrent_matrix(self) -> Tensor:
         """W = exp(A)."""
-        return exponential(self.skew_matrix())
+        W: Tensor = torch.linalg.matrix_exp(self.skew_matrix())
+        return W
 
 
 EXPRNN_PRESETS = [
@@ -245,7 +246,8 @@ class NnRnn(OrthogonalSystem[NnRnnConfig]):
 
     def orthogonal_matrix(self) -> Tensor:
         """P = exp(A)."""
-        return exponential(self.skew_matrix())
+        P: Tensor = torch.linalg.matrix_exp(self.skew_matrix())
+        return P
 
     def recurrent_matrix(self) -> Tensor:
         """W = P (Λ + T) Pᵀ."""
@@ -261,15 +263,10 @@ class NnRnn(OrthogonalSystem[NnRnnConfig]):
         return {"A": self.config.orthogonal_rate}
 
 
+_LAG_200 = rmsprop(5e-4, alpha=0.99, batch_size=10)  # the same source, for copying; P at 1e-6
 NNRNN_PRESETS = [
     # github.com/KyleGoyette/nnRNN: README; the supplement says lr 1.5e-4, δ = 0.15.
     Preset("psmnist", NnRnnConfig(), 268_042, rmsprop(2e-4, alpha=0.99, batch_size=100)),
-    # The same, for a lag of 200; P at 1e-6.
-    Preset(
-        "copying",
-        NnRnnConfig(128, "cayley", 1e-4, 1e-6, 0.002),
-        None,
-        rmsprop(5e-4, alpha=0.99, batch_size=10),
-    ),
+    Preset("copying", NnRnnConfig(128, "cayley", 1e-4, 1e-6, 0.002), None, _LAG_200),
 ]
 NNRNN = row(NnRnn, NnRnnConfig(6), NNRNN_PRESETS)

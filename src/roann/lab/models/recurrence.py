@@ -36,12 +36,6 @@ class Factory(TypedDict, total=False):
     dtype: torch.dtype | None
 
 
-def uniform_(bound: float, generator: torch.Generator | None, *tensors: Tensor) -> None:
-    """Draw the tensors, one after the other, from U(±bound)."""
-    for tensor in tensors:
-        nn.init.uniform_(tensor, -bound, bound, generator=generator)
-
-
 class Source:
     """Where a system takes its parameters from: every call draws one, in the order of the calls.
 

@@ -73,17 +73,11 @@ class AntisymmetricRnn(DrivenSystem[AntisymmetricRnnConfig]):
         return gated if self.config.gated else plain
 
 
+_GATED = adagrad(0.1, batch_size=128, epochs=46)  # github.com/KurochkinAlexey/AntisymmetricRNN
 ANTISYMMETRIC_PRESETS = [
     # The paper searched SGD and Adagrad, lr from 0.1 to 1, ε and γ from 0.001 to 1.
     Preset("psmnist", AntisymmetricRnnConfig(128), 9_674, adagrad(0.1, batch_size=128)),
-    # github.com/KurochkinAlexey/AntisymmetricRNN
-    Preset(
-        "psmnist",
-        AntisymmetricRnnConfig(128, gated=True),
-        9_930,
-        adagrad(0.1, batch_size=128, epochs=46),
-        name="psmnist-gated",
-    ),
+    Preset("psmnist", AntisymmetricRnnConfig(128, gated=True), 9_930, _GATED, "psmnist-gated"),
 ]
 ANTISYMMETRIC = row(AntisymmetricRnn, AntisymmetricRnnConfig(5, gated=True), ANTISYMMETRIC_PRESETS)
 
@@ -236,7 +230,7 @@ class LeakyEsn(DrivenSystem[LeakyEsnConfig]):
     (1 − a)I + D W. The state forgets where it started if σ_max(W) < 1 (common) or σ_max(W) < a
     (2007): then every step contracts, by (1 − a) + a σ_max(W) or (1 − a) + σ_max(W).
 
-    Count: 0; only the readout is trained, by any optimiser, or in one solve by `ridge`.
+    Count: 0; only the readout is trained.
 
     Example:
         >>> system = LeakyEsn(1, LeakyEsnConfig(8, radius=0.5))
@@ -280,27 +274,6 @@ def _scale_to_radius(eigenvalues: Tensor, keep: float, radius: float) -> float:
         inside = float((keep + middle * eigenvalues).abs().max()) <= radius
         low, high = (middle, high) if inside else (low, middle)
     return low
-
-
-def ridge(states: Tensor, targets: Tensor, penalty: float) -> tuple[Tensor, Tensor]:
-    """The readout W (O, H), b (O,) that minimises Σ ‖W x + b − y‖² + penalty ‖W‖².
-
-    Args:
-        states: (M, H), after the washout.
-        targets: (M, O).
-        penalty: of the weights; the bias is free.
-
-    Example:
-        >>> x = torch.randn(50, 3).double()
-        >>> W, b = ridge(x, x @ torch.ones(3, 1).double() + 2, 0.0)
-        >>> bool((W - 1).abs().max() < 1e-12 and (b - 2).abs() < 1e-12)
-        True
-    """
-    mean_x, mean_y = states.mean(0), targets.mean(0)
-    X, Y = states - mean_x, targets - mean_y
-    gram = X.mT @ X + penalty * torch.eye(X.shape[1], dtype=X.dtype, device=X.device)
-    W = torch.linalg.solve(gram, X.mT @ Y).mT
-    return W, mean_y - W @ mean_x
 
 
 # None is published for these tasks; on psMNIST github.com/andreaceni/ResESN solves by ridge.

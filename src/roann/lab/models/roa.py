@@ -175,15 +175,19 @@ class RoaDepth(Model):
         return prediction
 
 
+def _common(config: RoaConfig | EyeRnnConfig | RoaFnnConfig, streams: Streams) -> dict[str, Any]:
+    same = {name: getattr(config, name) for name in ("nonlinearity", "backend", "memory")}
+    return same | {"generator": streams("weights")}
+
+
 def roa(config: RoaConfig, demand: Demand, streams: Streams) -> RoaSystem:
     """A roaRNN for a task, by the recipe: all that is not set is `RoaRNN`'s own default."""
     layers, cap = config.num_layers, config.max_norm
     rnn = RoaRNN(
-        demand.input_size, config.hidden_size, layers, config.nonlinearity,
+        demand.input_size, config.hidden_size, layers, **_common(config, streams),
         dropout=config.dropout if layers > 1 else 0.0,
         rho=config.rho, horizon=demand.horizon if config.horizon is None else config.horizon,
         filter=config.filter, gain=config.gain, max_norm="auto" if cap is None else cap or None,
-        generator=streams("weights"), backend=config.backend, memory=config.memory,
     )  # fmt: skip
     return RoaSystem(rnn, "zero", config.readout or 0)
 
@@ -197,13 +201,10 @@ def roa_rnn(config: EyeRnnConfig, demand: Demand, streams: Streams) -> RoaSystem
     rnn = RoaRNN(
         demand.input_size,
         config.hidden_size,
-        nonlinearity=config.nonlinearity,
         **_mixing(config, horizon),
         learn_rho=config.learn_rho is not None,
         **(PAPER | {"filter": O, "init": config.init}),
-        generator=streams("weights"),
-        backend=config.backend,
-        memory=config.memory,
+        **_common(config, streams),
     )
     return RoaSystem(rnn, "normal", rho_rate=config.learn_rho or 1.0)
 
@@ -222,13 +223,10 @@ def roa_fnn(config: RoaFnnConfig, demand: Demand, streams: Streams) -> RoaDepth:
     """A roaFNN for a task. `RoaFNN` draws weights before filters, so filters share weights."""
     net = RoaFNN(
         layer_sizes(config.layers, config.width, demand),
-        nonlinearity=config.nonlinearity,
         rho=config.rho,
         recycle=config.recycle,
         **(PAPER | {"filter": config.filter, "init": config.init}),
-        generator=streams("weights"),
-        backend=config.backend,
-        memory=config.memory,
+        **_common(config, streams),
     )
     return RoaDepth(net)
 
