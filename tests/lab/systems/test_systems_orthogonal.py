@@ -52,7 +52,7 @@ def orthogonal_systems(N: int = 6):
 
 def unitary_matrix(system: URnn | FullCapacityURnn) -> Tensor:
     """W (N, N), complex, from the map on [Re; Im]."""
-    N = system.hidden_size
+    N = system.config.hidden_size
     blocks = system.unitary()(torch.eye(2 * N, dtype=system.b.dtype)).mT
     assert torch.allclose(blocks[:N, :N], blocks[N:, N:])
     assert torch.allclose(blocks[N:, :N], -blocks[:N, N:])
