@@ -10,11 +10,11 @@ from torch.nn.functional import linear
 
 from roann.filters import FILTERS
 from roann.lab.models import MODELS, build_model
-from roann.lab.models.fnn import Fnn, FnnConfig
+from roann.lab.models.baselines import Gru, GruConfig, Lstm, LstmConfig, VanillaRnn
+from roann.lab.models.baselines import VanillaRnnConfig as RnnConfig
+from roann.lab.models.depth import Fnn, FnnConfig
 from roann.lab.models.heads import HEAD_INITS, linear_head
 from roann.lab.models.roa import EyeRnnConfig, RoaFnnConfig, RoaRnnConfig
-from roann.lab.models.torch_rnns import Gru, GruConfig, Lstm, LstmConfig, VanillaRnn
-from roann.lab.models.torch_rnns import VanillaRnnConfig as RnnConfig
 
 SEQUENCE = SimpleNamespace(input_size=2, output_size=3, horizon=40, readout="all")
 MOON = SimpleNamespace(input_size=2, output_size=1, horizon=None, readout="none")
@@ -82,7 +82,7 @@ def test_with_alpha_one_a_roa_rnn_is_a_vanilla_rnn(nonlinearity):
 
 def test_with_alpha_one_a_roa_fnn_is_a_plain_one():
     roa = build_model("roa-fnn", RoaFnnConfig(6, 2, rho=5.0), MOON, 0).double()
-    plain = Fnn([2, 2, 2, 2, 2, 1], "tanh", rng()).double()
+    plain = Fnn([2, 2, 2, 2, 2, 1], FnnConfig(6, 2), rng()).double()
     with torch.no_grad():
         for k, layer in enumerate(plain.maps[:-1]):
             layer.weight.copy_(roa.net.weight_0[k])

@@ -1,10 +1,11 @@
 """Limits of configuration fields: types are strict, sizes are capped, errors are ValueErrors.
 
-A class of settings derives from `Settings` and annotates each field with its limits::
+A class of settings derives from `Settings`, annotates each field with its limits, and says what the
+field is in a comment beside or above it, which is its help on the command line::
 
-    hidden_size: Width = 128
-    leak: Annotated[float, Range(0, 1)] = 0.3
-    cell: Annotated[str, OneOf(("rnn", "gru"))] = "rnn"
+    hidden_size: Width = 128  # number of hidden units, N.
+    leak: Annotated[float, Range(0, 1)] = 0.3  # fraction of the state that is replaced.
+    cell: Annotated[str, OneOf(("rnn", "gru"))] = "rnn"  # type of the recurrent cell.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cache, partial
 from types import NoneType
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, dataclass_transform, get_args, get_origin, get_type_hints
 
 from roann._checks import choice as choice
 from roann._checks import fail as fail
@@ -48,24 +49,23 @@ Fraction = Annotated[float, Range(0, 1)]
 _hints: Callable[[type], dict[str, Any]] = cache(partial(get_type_hints, include_extras=True))
 
 
+@dataclass_transform(frozen_default=True)
 @dataclass(frozen=True)
 class Settings:
-    """Base of settings: every field is checked against the limits in its annotation."""
+    """Base of settings: subclasses are frozen dataclasses that check the limits of their fields."""
+
+    def __init_subclass__(cls, kw_only: bool = False) -> None:
+        dataclass(frozen=True, kw_only=kw_only)(cls)
 
     def __post_init__(self) -> None:
         for name, hint in _hints(type(self)).items():
             _check(name, hint, getattr(self, name))
 
 
-@dataclass(frozen=True)
 class HiddenSettings(Settings):
-    """Base of the settings of a recurrent system.
+    """Base of the settings of a recurrent system."""
 
-    Attributes:
-        hidden_size: number of hidden units, N.
-    """
-
-    hidden_size: Width = 128
+    hidden_size: Width = 128  # number of hidden units, N.
 
 
 def _check(field: str, hint: Any, value: Any) -> None:

@@ -176,8 +176,8 @@ def _with_fields(verb: type[Verb], base: Experiment) -> type[Verb]:
     for name, settings in (("task", base.task), ("model", base.model), ("train", base.train)):
         # Checked by `parse`, in its words, not by the constructor in tyro's.
         kind = type(settings)
-        unchecked = {"__post_init__": lambda settings: None, "__doc__": kind.__doc__}
-        free = type(kind.__name__, (kind,), unchecked)
+        same = {name: getattr(kind, name) for name in ("__doc__", "__module__", "__qualname__")}
+        free = type(kind.__name__, (kind,), same | {"__post_init__": lambda settings: None})
         values = {f.name: getattr(settings, f.name) for f in dataclasses.fields(settings)}
         fields.append((name, free, field(default=free(**values))))
     return dataclasses.make_dataclass(

@@ -40,3 +40,9 @@ def filled(module: M, **values: Tensor | float) -> M:
         assert new.shape == target.shape, name
         target.copy_(new)
     return module
+
+
+def skew_entries(A: Tensor) -> Tensor:
+    """The strict upper triangle of A, row by row: the inverse of `roann.lab.models.skew.skew`."""
+    i, j = torch.triu_indices(A.shape[0], A.shape[0], 1, device=A.device)
+    return A[i, j]

@@ -5,22 +5,14 @@ import torch
 from torch import nn
 
 from roann.lab.models import MODELS
-from roann.lab.models.antisymmetric import AntisymmetricRnnConfig
 from roann.lab.models.base import SequenceSystem, count_parameters
-from roann.lab.models.bn_lstm import BnLstmConfig
-from roann.lab.models.cornn import CoRnnConfig
+from roann.lab.models.baselines import BnLstmConfig, GruConfig, LstmConfig, VanillaRnnConfig
 from roann.lab.models.dilated import DilatedCnnConfig, DilatedRnnConfig
-from roann.lab.models.fastrnn import FastRnnConfig
 from roann.lab.models.indrnn import DenseIndRnnConfig, IndRnnConfig, ResidualIndRnnConfig
-from roann.lab.models.lem import LemConfig
-from roann.lab.models.lipschitz import LipschitzRnnConfig
-from roann.lab.models.lmu import LmuConfig
-from roann.lab.models.nnrnn import NnRnnConfig
-from roann.lab.models.nru import NruConfig
-from roann.lab.models.orthogonal import ExpRnnConfig, ScoRnnConfig
-from roann.lab.models.shuffling import ShufflingRnnConfig
-from roann.lab.models.torch_rnns import GruConfig, LstmConfig, VanillaRnnConfig
-from roann.lab.models.unicornn import UnicornnConfig
+from roann.lab.models.memory import LmuConfig, NruConfig, ShufflingRnnConfig
+from roann.lab.models.orthogonal import ExpRnnConfig, NnRnnConfig, ScoRnnConfig
+from roann.lab.models.oscillators import CoRnnConfig, LemConfig, UnicornnConfig
+from roann.lab.models.residual import AntisymmetricRnnConfig, FastRnnConfig, LipschitzRnnConfig
 from roann.lab.models.unitary import FullCapacityURnnConfig, URnnConfig
 
 SIZES = [

@@ -23,7 +23,7 @@ def test_highway_jacobian():
     H, T = torch.tanh(W_H @ x + b_H), torch.sigmoid(W_T @ x + b_T)
     J = torch.diag(T * (1 - H**2)) @ W_H + torch.diag(1 - T)
     J = J + torch.diag((H - x) * T * (1 - T)) @ W_T
-    torch.testing.assert_close(jacrev(lambda x: net.layer(x, 1))(x), J)
+    torch.testing.assert_close(jacrev(lambda x: net.layers()[1](x))(x), J)
 
 
 @pytest.mark.parametrize("nonlinearity", ["tanh", "relu"])
@@ -53,7 +53,7 @@ def test_residual_jacobian_and_scalings(scaling, s):
     net, x = ResidualMlp([N, N, N, N, 1], config, rng(), dtype=D), F(5, N)
     slope = torch.diag(1 - torch.tanh(net.W[2] @ x + net.b[2]) ** 2)
     J = torch.eye(N, dtype=D) + s * slope @ net.W[2]
-    torch.testing.assert_close(jacrev(lambda x: net.layer(x, 2))(x), J)
+    torch.testing.assert_close(jacrev(lambda x: net.layers()[2](x))(x), J)
 
 
 def test_residual_trunk_explodes_unscaled_and_not_scaled_by_depth():
@@ -76,6 +76,6 @@ def test_a_map_leads_in_where_the_width_differs(made):
     assert net.depth == 1
     x = noise(5, 3)
     inside = torch.tanh(x @ net.W_in.mT + net.b_in)
-    wanted = torch.tanh(net.layer(inside, 0) @ net.W_out.mT + net.b_out)
+    wanted = torch.tanh(net.layers()[0](inside) @ net.W_out.mT + net.b_out)
     torch.testing.assert_close(net(x), wanted)
     assert net(x).shape == (5, 2)

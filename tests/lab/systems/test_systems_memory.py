@@ -9,10 +9,19 @@ from given_weights import F, filled, noise, rng
 from torch import nn
 from torch.func import jacrev
 
-from roann.lab.models.lmu import Lmu, LmuConfig, delay_network
-from roann.lab.models.lru import LinearRecurrence, Lru, LruConfig
-from roann.lab.models.nru import Nru, NruConfig
-from roann.lab.models.shuffling import ShufflingRnn, ShufflingRnnConfig
+from roann.lab.models.memory import (
+    LinearRecurrence,
+    Lmu,
+    LmuConfig,
+    Lru,
+    LruConfig,
+    Nru,
+    NruConfig,
+    ShufflingRnn,
+    ShufflingRnnConfig,
+    delay_network,
+)
+from roann.lab.models.recurrence import Source
 
 D = torch.float64
 
@@ -242,7 +251,7 @@ def test_shuffling_jacobian_over_many_steps_is_a_masked_shift():
 
 
 def test_lru_is_a_convolution_with_powers_of_its_eigenvalues():
-    unit = LinearRecurrence(2, 3, 0.5, 0.9, rng(), dtype=D)
+    unit = LinearRecurrence(2, 3, 0.5, 0.9, Source(rng(), dtype=D))
     x = noise(6, 1, 2)
     lam, gain = unit.eigenvalues(), unit.gamma.exp()
     B, C = torch.complex(*unit.B), torch.complex(*unit.C)
@@ -254,7 +263,7 @@ def test_lru_is_a_convolution_with_powers_of_its_eigenvalues():
 
 
 def test_lru_starts_in_its_ring_with_inputs_normalised():
-    unit = LinearRecurrence(1, 5000, 0.5, 0.9, rng(), dtype=D)
+    unit = LinearRecurrence(1, 5000, 0.5, 0.9, Source(rng(), dtype=D))
     square = unit.eigenvalues().detach().abs().square()
     assert 0.25 <= float(square.min()) < 0.255
     assert 0.805 < float(square.max()) <= 0.81

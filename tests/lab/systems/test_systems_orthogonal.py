@@ -4,13 +4,21 @@ import math
 
 import pytest
 import torch
-from given_weights import F, filled, inputs, noise, rng
+from given_weights import F, filled, inputs, noise, rng, skew_entries
 from torch import Tensor, nn
 from torch.func import jacrev
 
-from roann.lab.models.nnrnn import NnRnn, NnRnnConfig, above_blocks
-from roann.lab.models.orthogonal import ExpRnn, ExpRnnConfig, ScoRnn, ScoRnnConfig, modrelu
-from roann.lab.models.skew import block_angles_, skew, skew_entries, skew_hermitian, skew_size
+from roann.lab.models.orthogonal import (
+    ExpRnn,
+    ExpRnnConfig,
+    NnRnn,
+    NnRnnConfig,
+    ScoRnn,
+    ScoRnnConfig,
+    above_blocks,
+    modrelu,
+)
+from roann.lab.models.skew import block_angles_, skew, skew_hermitian, skew_size
 from roann.lab.models.unitary import (
     DENSE,
     FullCapacityURnn,
@@ -44,7 +52,7 @@ def orthogonal_systems(N: int = 6):
 
 def unitary_matrix(system: URnn | FullCapacityURnn) -> Tensor:
     """W (N, N), complex, from the map on [Re; Im]."""
-    N = system.hidden_size
+    N = system.config.hidden_size
     blocks = system.unitary()(torch.eye(2 * N, dtype=system.b.dtype)).mT
     assert torch.allclose(blocks[:N, :N], blocks[N:, N:])
     assert torch.allclose(blocks[N:, :N], -blocks[:N, N:])

@@ -4,13 +4,19 @@ import math
 
 import pytest
 import torch
-from given_weights import F, filled, noise, rng
+from given_weights import F, filled, noise, rng, skew_entries
 from torch import Tensor
 
-from roann.lab.models.bn_lstm import EPS, BnLstm, BnLstmConfig
-from roann.lab.models.nnrnn import NnRnn, NnRnnConfig
-from roann.lab.models.orthogonal import ExpRnn, ExpRnnConfig, ScoRnn, ScoRnnConfig
-from roann.lab.models.skew import skew, skew_entries
+from roann.lab.models.baselines import EPS, BnLstm, BnLstmConfig
+from roann.lab.models.orthogonal import (
+    ExpRnn,
+    ExpRnnConfig,
+    NnRnn,
+    NnRnnConfig,
+    ScoRnn,
+    ScoRnnConfig,
+)
+from roann.lab.models.skew import skew
 
 D = torch.float64
 both_dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -6,70 +6,56 @@ and one line below. Its tests come with the line.
 
 from __future__ import annotations
 
-from torch import nn
-
 from roann._checks import choice, fail
 from roann.lab.models import (
-    antisymmetric,
-    bn_lstm,
-    cornn,
+    baselines,
     depth,
     dilated,
-    fastrnn,
-    fnn,
     indrnn,
-    leaky_esn,
-    lem,
-    lipschitz,
-    lmu,
-    lru,
-    nnrnn,
-    nru,
+    memory,
     orthogonal,
-    recipe,
+    oscillators,
+    residual,
     roa,
-    shuffling,
-    torch_rnns,
-    unicornn,
     unitary,
 )
 from roann.lab.models.base import Demand, Model, Preset, Row, SequenceModel, SequenceSystem
-from roann.lab.models.heads import head_with_hidden, linear_head
+from roann.lab.models.heads import make_head
 from roann.lab.streams import generator
 
 __all__ = ["MODELS", "Model", "Preset", "Row", "SequenceModel", "SequenceSystem", "build_model"]
 
 MODELS: dict[str, Row] = {
-    "roa": recipe.ROW,
+    "roa": roa.ROA,
     "roa-rnn": roa.ROA_RNN,
     "eye-rnn": roa.EYE_RNN,
-    "vanilla-rnn": torch_rnns.VANILLA_RNN,
-    "lstm": torch_rnns.LSTM,
-    "gru": torch_rnns.GRU,
+    "vanilla-rnn": baselines.VANILLA_RNN,
+    "lstm": baselines.LSTM,
+    "gru": baselines.GRU,
     "dilated-rnn": dilated.RNN,
     "dilated-cnn": dilated.CNN,
     "urnn": unitary.URNN,
     "fc-urnn": unitary.FC_URNN,
-    "bn-lstm": bn_lstm.ROW,
+    "bn-lstm": baselines.BN_LSTM,
     "exprnn": orthogonal.EXPRNN,
     "scornn": orthogonal.SCORNN,
-    "lipschitz-rnn": lipschitz.ROW,
-    "antisymmetric-rnn": antisymmetric.ROW,
+    "lipschitz-rnn": residual.LIPSCHITZ,
+    "antisymmetric-rnn": residual.ANTISYMMETRIC,
     "indrnn": indrnn.PLAIN,
     "res-indrnn": indrnn.RESIDUAL,
     "dense-indrnn": indrnn.DENSE,
-    "shuffling-rnn": shuffling.ROW,
-    "nru": nru.ROW,
-    "lmu": lmu.ROW,
-    "cornn": cornn.ROW,
-    "fastrnn": fastrnn.ROW,
-    "leaky-esn": leaky_esn.ROW,
-    "nnrnn": nnrnn.ROW,
-    "lem": lem.ROW,
-    "unicornn": unicornn.ROW,
-    "lru": lru.ROW,
+    "shuffling-rnn": memory.SHUFFLING,
+    "nru": memory.NRU,
+    "lmu": memory.LMU,
+    "cornn": oscillators.CORNN,
+    "fastrnn": residual.FASTRNN,
+    "leaky-esn": residual.LEAKY_ESN,
+    "nnrnn": orthogonal.NNRNN,
+    "lem": oscillators.LEM,
+    "unicornn": oscillators.UNICORNN,
+    "lru": memory.LRU,
     "roa-fnn": roa.ROA_FNN,
-    "fnn": fnn.FNN,
+    "fnn": depth.FNN,
     "highway": depth.HIGHWAY,
     "residual-mlp": depth.RESIDUAL_MLP,
 }
@@ -99,8 +85,5 @@ def build_model(name: str, config: object, demand: Demand, seed: int) -> Model:
         return made
     assert demand.readout != "none"  # checked above, by the kind of the row
     rng = generator(seed, "model", "head")
-    sizes = made.output_size, demand.output_size
-    head: nn.Module = linear_head(*sizes, made.head_init, rng)
-    if made.head_hidden:
-        head = head_with_hidden(sizes[0], made.head_hidden, sizes[1], made.head_init, rng)
+    head = make_head(made.output_size, made.head_hidden, demand.output_size, made.head_init, rng)
     return SequenceModel(made, head, demand.readout)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -73,7 +73,7 @@ class SequenceSystem(Trainable):
     input_size: int
     state_size: int
     output_size: int
-    head_init: ClassVar[HeadInit] = "uniform"
+    head_init: HeadInit = "uniform"
     head_hidden: int = 0
 
     @abstractmethod
@@ -152,9 +152,6 @@ class SequenceModel(Model):
 
     def learning_rate_scales(self) -> dict[str, float]:
         return {f"system.{k}": s for k, s in self.system.learning_rate_scales().items()}
-
-    def effective_parameters(self) -> int:
-        return self.system.effective_parameters() + count_parameters(self.head)
 
 
 def count_parameters(module: nn.Module) -> int:

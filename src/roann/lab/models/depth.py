@@ -1,11 +1,11 @@
-"""Deep feed-forward networks of equal layers between two maps: highway and residual."""
+"""Feed-forward networks: the plain one of Fig. 1, highway and residual ones between two maps."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
+from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Generic, TypeVar, Unpack
 
 import torch
@@ -14,44 +14,30 @@ from torch import Tensor, nn
 from roann.kernels.activations import ACTIVATIONS
 from roann.lab.limits import OneOf, Range, Settings, Width
 from roann.lab.models.base import Demand, Model, Preset, Row, Streams, by_name
-from roann.lab.models.recurrence import Factory, parameter, uniform_
+from roann.lab.models.recurrence import Factory, Source
 
 
-@dataclass(frozen=True)
 class DeepConfig(Settings):
-    """Settings of every deep network.
+    """Settings of every deep network."""
 
-    Attributes:
-        layers: number L of layers of neurons: input, hidden, output. There are L − 1 maps.
-        width: number of neurons in each hidden layer.
-        nonlinearity: activation function φ.
-    """
-
+    # number L of layers of neurons: input, hidden, output. There are L − 1 maps.
     layers: Annotated[int, Range(3, 10_000)] = 50
-    width: Width = 50
-    nonlinearity: Annotated[str, OneOf(ACTIVATIONS)] = "tanh"
+    width: Width = 50  # number of neurons in each hidden layer.
+    nonlinearity: Annotated[str, OneOf(ACTIVATIONS)] = "tanh"  # activation function φ.
 
 
 C = TypeVar("C", bound=DeepConfig)
 
 
-class DeepModel(Model, Generic[C]):
-    """Abstract: φ(affine) to the width, unless the inputs have it; layers; φ(affine) out.
-
-    With L layers of neurons there are L − 1 maps: one out, and before it either L − 2 layers, or
-    one map in and L − 3 layers. Every neuron, the output's too, has its φ.
+class LayeredModel(Model, Generic[C]):
+    """Abstract: a feed-forward network, which is its `chain` of maps, one after the other.
 
     Args:
-        sizes: of the layers of neurons, input and output included; all hidden ones are equal.
+        sizes: of the layers of neurons, input and output included.
         config: the settings of the network, kept as its `config`.
         generator: the source of the first values; torch's own if not given.
         device, dtype: of parameters, as in torch.
-
-    Attributes:
-        branches: how many affine maps a layer has, one above the other in W and b.
     """
-
-    branches: ClassVar[int] = 1
 
     def __init__(
         self,
@@ -61,46 +47,65 @@ class DeepModel(Model, Generic[C]):
         **factory: Unpack[Factory],
     ) -> None:
         super().__init__()
-        self.config, self.width = config, sizes[-2]
-        self.enters = sizes[0] != self.width
-        self.depth = len(sizes) - 2 - self.enters
+        self.config = config
         self.phi: Callable[[Tensor], Tensor] = ACTIVATIONS[config.nonlinearity].value
-        rows = self.branches * self.width
-        if self.enters:
-            self.W_in = parameter(self.width, sizes[0], **factory)
-            self.b_in = parameter(self.width, **factory)
-        self.W = parameter(self.depth, rows, self.width, **factory)
-        self.b = parameter(self.depth, rows, **factory)
-        self.W_out = parameter(sizes[-1], self.width, **factory)
-        self.b_out = parameter(sizes[-1], **factory)
-        self.reset_parameters(generator)
+        self.build(sizes, Source(generator, **factory))
 
     @abstractmethod
-    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw the first values."""
+    def build(self, sizes: list[int], new: Source) -> None:
+        """Make all parameters with their first values."""
+
+    @abstractmethod
+    def chain(self) -> list[Callable[[Tensor], Tensor]]: ...
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return reduce(lambda x, layer: layer(x), self.chain(), inputs)
+
+
+class DeepModel(LayeredModel[C]):
+    """Abstract: φ(affine) to the width, unless the inputs have it; layers; φ(affine) out.
+
+    With L layers of neurons there are L − 1 maps: one out, and before it either L − 2 layers, or
+    one map in and L − 3 layers. Every neuron, the output's too, has its φ; all hidden layers have
+    one size.
+
+    Attributes:
+        branches: how many affine maps a layer has, one above the other in W and b.
+    """
+
+    branches: ClassVar[int] = 1
+
+    def build(self, sizes: list[int], new: Source) -> None:
+        self.width, rows = sizes[-2], self.branches * sizes[-2]
+        self.enters = sizes[0] != self.width
+        self.depth = len(sizes) - 2 - self.enters
+        first = partial(self.first, new)
+        if self.enters:
+            self.W_in, self.b_in = first(self.width, sizes[0]), first(self.width)
+        self.W, self.b = first(self.depth, rows, self.width), first(self.depth, rows)
+        self.W_out, self.b_out = first(sizes[-1], self.width), first(sizes[-1])
+
+    @abstractmethod
+    def first(self, new: Source, *shape: int) -> nn.Parameter:
+        """A weight (…, out, in) or a bias with its first values."""
 
     @abstractmethod
     def equation(self, x: Tensor, W: Tensor, b: Tensor) -> Tensor:
         """One layer, from x (…, N) to (…, N)."""
 
-    def chain(self) -> list[Callable[[Tensor], Tensor]]:
-        into = [partial(self._affine, self.W_in, self.b_in)] if self.enters else []
-        layers = [partial(self.layer, k=k) for k in range(self.depth)]
-        return [*into, *layers, partial(self._affine, self.W_out, self.b_out)]
-
-    def layer(self, x: Tensor, k: int) -> Tensor:
-        """From x (…, N) to the output (…, N) of layer k; safe under torch.func."""
-        return self.equation(x, self.W[k], self.b[k])
+    def layers(self) -> list[Callable[[Tensor], Tensor]]:
+        """The maps from (…, N) to (…, N) between the map in and the map out."""
+        # Unbound once: the gradient of every W[k] on its own would be an array as large as W.
+        maps = zip(self.W.unbind(0), self.b.unbind(0), strict=True)
+        return [partial(self.equation, W=W, b=b) for W, b in maps]
 
     def trunk(self, x: Tensor) -> Tensor:
         """All layers, from (…, N) to (…, N)."""
-        for W, b in zip(self.W.unbind(0), self.b.unbind(0), strict=True):
-            x = self.equation(x, W, b)
-        return x
+        return reduce(lambda x, layer: layer(x), self.layers(), x)
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        x = self._affine(self.W_in, self.b_in, inputs) if self.enters else inputs
-        return self._affine(self.W_out, self.b_out, self.trunk(x))
+    def chain(self) -> list[Callable[[Tensor], Tensor]]:
+        into = [partial(self._affine, self.W_in, self.b_in)] if self.enters else []
+        return [*into, *self.layers(), partial(self._affine, self.W_out, self.b_out)]
 
     def _affine(self, W: Tensor, b: Tensor, x: Tensor) -> Tensor:
         return self.phi(x @ W.mT + b)
@@ -124,15 +129,45 @@ def deep_row(
     return Row("depth", type(small), build, small, by_name(presets))
 
 
-@dataclass(frozen=True)
+class FnnConfig(DeepConfig):
+    """Settings of a plain feed-forward network."""
+
+    # number L of layers of neurons: input, hidden, output. There are L − 1 maps.
+    layers: Annotated[int, Range(2, 10_000)] = 3
+    width: Width = 72  # number of neurons in each hidden layer.
+
+
+class Fnn(LayeredModel[FnnConfig]):
+    """x[l+1] = φ(W[l] x[l] + b[l]), all weights and biases drawn from N(0, 1)."""
+
+    def build(self, sizes: list[int], new: Source) -> None:
+        self.maps = nn.ModuleList(
+            nn.utils.skip_init(nn.Linear, *pair, **new.factory)  # type: ignore[no-untyped-call]
+            for pair in pairwise(sizes)
+        )
+        for parameter in self.parameters():
+            nn.init.normal_(parameter, generator=new.generator)
+
+    def chain(self) -> list[Callable[[Tensor], Tensor]]:
+        """Every layer."""
+        return [partial(self._layer, affine) for affine in self.maps]
+
+    def _layer(self, affine: nn.Module, x: Tensor) -> Tensor:
+        return self.phi(affine(x))
+
+
+FNN_PRESETS = [
+    Preset("double-moon", FnnConfig(3, 72), 289, {"batch_size": 100}, "shallow"),
+    Preset("double-moon", FnnConfig(50, 2), 291, {"batch_size": 100}, "deep"),
+]
+FNN = deep_row(Fnn, FnnConfig(4, 3), FNN_PRESETS)
+
+
 class HighwayConfig(DeepConfig):
-    """Settings of a highway network: those of `DeepConfig`, and the gate's.
+    """Settings of a highway network: those of `DeepConfig`, and the gate's."""
 
-    Attributes:
-        gate_bias: initial bias of the gate T; negative, or every layer halves the signal.
-    """
-
-    nonlinearity: Annotated[str, OneOf(ACTIVATIONS)] = "relu"
+    nonlinearity: Annotated[str, OneOf(ACTIVATIONS)] = "relu"  # activation function φ.
+    # initial bias of the gate T; negative, or every layer halves the signal.
     gate_bias: Annotated[float, Range(-1000, 1000)] = -2.0
 
 
@@ -146,8 +181,6 @@ class Highway(DeepModel[HighwayConfig]):
 
     Count: 2(N² + N) per layer; 579 for the double moon's 48 layers of width 2 and output map.
 
-    Start: W_H, W_T, and the maps in and out U(±1/√fan-in), b_H = 0, b_T = −2.
-
     Example:
         >>> net = Highway([4, 4, 4, 1], HighwayConfig(4, 4, gate_bias=-100.0))
         >>> x = torch.randn(3, 4)
@@ -158,14 +191,13 @@ class Highway(DeepModel[HighwayConfig]):
     branches = 2  # H and T one above the other: one product serves both
 
     @torch.no_grad()
-    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        for p in self.parameters():
-            if p.dim() > 1:
-                uniform_(p.shape[-1] ** -0.5, generator, p)
-            else:
-                nn.init.zeros_(p)
-        nn.init.zeros_(self.b[:, : self.width])
-        nn.init.constant_(self.b[:, self.width :], self.config.gate_bias)
+    def build(self, sizes: list[int], new: Source) -> None:
+        super().build(sizes, new)
+        self.b[:, : self.width] = 0
+        self.b[:, self.width :] = self.config.gate_bias
+
+    def first(self, new: Source, *shape: int) -> nn.Parameter:
+        return new.uniform(shape[-1] ** -0.5, *shape) if shape[1:] else new.constant(0, *shape)
 
     def equation(self, x: Tensor, W: Tensor, b: Tensor) -> Tensor:
         """T ⊙ H + (1 − T) ⊙ x."""
@@ -181,15 +213,11 @@ HIGHWAY = deep_row(Highway, HighwayConfig(5, 3), HIGHWAY_PRESETS)
 SCALINGS: dict[str, float] = {"none": 0.0, "sqrt": -0.5, "depth": -1.0}  # powers of the depth
 
 
-@dataclass(frozen=True)
 class ResidualMlpConfig(DeepConfig):
-    """Settings of a residual MLP: those of `DeepConfig`, and the scaling.
+    """Settings of a residual MLP: those of `DeepConfig`, and the scaling."""
 
-    Attributes:
-        scaling: factor s on what a layer adds: 1 ("none"), 1/√depth ("sqrt") or 1/depth ("depth"),
-            where depth is the number of layers that add.
-    """
-
+    # factor s on what a layer adds: 1 ("none"), 1/√depth ("sqrt") or 1/depth ("depth"), where depth
+    # is the number of layers that add.
     scaling: Annotated[str, OneOf(SCALINGS)] = "none"
 
 
@@ -203,8 +231,6 @@ class ResidualMlp(DeepModel[ResidualMlpConfig]):
 
     Count: N² + N per layer, as a plain network; 291 for the double moon, counted as for `Highway`.
 
-    Start: all weights and biases N(0, 1), as the plain network it is compared with.
-
     Example:
         >>> net = ResidualMlp([4, 4, 4, 1], ResidualMlpConfig(4, 4))
         >>> _ = [nn.init.zeros_(p) for p in net.parameters()]
@@ -213,9 +239,8 @@ class ResidualMlp(DeepModel[ResidualMlpConfig]):
         True
     """
 
-    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        for p in self.parameters():
-            nn.init.normal_(p, generator=generator)
+    def first(self, new: Source, *shape: int) -> nn.Parameter:
+        return new.normal(1, *shape)
 
     def equation(self, x: Tensor, W: Tensor, b: Tensor) -> Tensor:
         """x + s φ(W x + b)."""

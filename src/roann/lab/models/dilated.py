@@ -4,38 +4,32 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, Unpack, cast
+from typing import Annotated, Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from roann.kernels.activations import ACTIVATIONS
 from roann.lab.limits import HiddenSettings, Length, OneOf, Width, fail
-from roann.lab.models import torch_rnns
+from roann.lab.models import baselines
 from roann.lab.models.base import Preset, SequenceSystem, rmsprop
-from roann.lab.models.recurrence import ConfiguredSystem, Factory, parameter, row, uniform_
+from roann.lab.models.recurrence import ConfiguredSystem, Source, row
 
-CELLS: dict[str, tuple[type[torch_rnns.TorchSystem[Any]], Callable[[int], Any]]] = {
-    "rnn": (torch_rnns.VanillaRnn, partial(torch_rnns.VanillaRnnConfig, nonlinearity="tanh")),
-    "gru": (torch_rnns.Gru, torch_rnns.GruConfig),
-    "lstm": (torch_rnns.Lstm, torch_rnns.LstmConfig),
+CELLS: dict[str, tuple[type[baselines.TorchSystem[Any]], Callable[[int], Any]]] = {
+    "rnn": (baselines.VanillaRnn, partial(baselines.VanillaRnnConfig, nonlinearity="tanh")),
+    "gru": (baselines.Gru, baselines.GruConfig),
+    "lstm": (baselines.Lstm, baselines.LstmConfig),
 }
 
 
-@dataclass(frozen=True)
 class DilatedRnnConfig(HiddenSettings):
-    """Settings of a Dilated RNN.
+    """Settings of a Dilated RNN."""
 
-    Attributes:
-        hidden_size: number of hidden units N in each layer.
-        dilations: how many steps s each layer looks back.
-        cell: type of the recurrent cell: "rnn" (with tanh), "gru" or "lstm".
-    """
-
-    hidden_size: Width = 20
+    hidden_size: Width = 20  # number of hidden units N in each layer.
+    # how many steps s each layer looks back.
     dilations: tuple[Length, ...] = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+    # type of the recurrent cell: "rnn" (with tanh), "gru" or "lstm".
     cell: Annotated[str, OneOf(CELLS)] = "rnn"
 
     def __post_init__(self) -> None:
@@ -44,7 +38,7 @@ class DilatedRnnConfig(HiddenSettings):
             fail("dilations", "the last one to be at least the first", self.dilations)
 
 
-class DilatedRnn(SequenceSystem):
+class DilatedRnn(ConfiguredSystem[DilatedRnnConfig]):
     r"""Dilated RNN, `Chang et al. 2017 <https://arxiv.org/abs/1710.02224>`_.
 
         h_t^l = cell(h_t^{l−1}, h_{t−s_l}^l),    h⁰ = x
@@ -61,8 +55,6 @@ class DilatedRnn(SequenceSystem):
     10N + 10 for a readout: 7,210 / 21,210 / 28,210 at N = 20, 43,510 / 129,510 / 172,510 at N = 50,
     for L = 9. The cells are torch's; their second bias is kept at zero and not trained.
 
-    Start: Glorot uniform over a cell's whole kernel [W_ih, W_hh], zero bias.
-
     Example:
         >>> system = DilatedRnn(1, DilatedRnnConfig(3, (2, 4)))
         >>> system.state_size, system.output_size
@@ -71,27 +63,22 @@ class DilatedRnn(SequenceSystem):
 
     head_init = "normal"
 
-    def __init__(
-        self,
-        input_size: int,
-        config: DilatedRnnConfig,
-        generator: torch.Generator | None = None,
-        **factory: Unpack[Factory],
-    ) -> None:
-        super().__init__()
-        N, self.dilations = config.hidden_size, config.dilations
-        sizes = [input_size] + [N] * (len(self.dilations) - 1)
-        self.layers = nn.ModuleList(_layer(config.cell, n, N, generator) for n in sizes)
-        self.to(**factory)
-        self.input_size, self.output_size = input_size, N * self.dilations[0]
-        self.state_size = sum(s * layer.state_size for s, layer in self._layers())
+    def build(self, new: Source) -> None:
+        N, self.dilations = self.config.hidden_size, self.config.dilations
+        sizes = [self.input_size] + [N] * (len(self.dilations) - 1)
+        layers = [_layer(self.config.cell, n, N, new.generator) for n in sizes]
+        self.layers = nn.ModuleList(layers).to(**new.factory)
+        self.output_size = N * self.dilations[0]
+        self.lines = [
+            (s, layer.state_size) for s, layer in zip(self.dilations, layers, strict=True)
+        ]
+        self.state_size = sum(s * size for s, size in self.lines)
 
     def forward(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         y, after, window = u, [], u
-        for s, layer, memory in self._memories(self.start(u, state)):
-            before = memory.movedim(-2, 0)
-            y, memory = _run(layer, s, y, before)
-            after.append(memory.movedim(0, -2).flatten(-2))
+        for layer, before in self._layers(self.start(u, state)):
+            y, memory = _run(layer, len(before), y, before)
+            after.append(_flat(memory))
             window = torch.cat([layer.read(before), y])
         # Every output is the last s₁ steps of the top layer; the earliest reach into x[0].
         s, T = self.dilations[0], len(u)
@@ -102,33 +89,34 @@ class DilatedRnn(SequenceSystem):
     def step(self, x: Tensor, u: Tensor) -> Tensor:
         """One step: every layer drops its oldest state and appends a new one."""
         y, after = u, []
-        for _, layer, memory in self._memories(x):
-            new = layer.step(memory[..., 0, :], y)
+        for layer, memory in self._layers(x):
+            new = layer.step(memory[0], y)
             y = layer.read(new)
-            after.append(torch.cat([memory[..., 1:, :], new.unsqueeze(-2)], -2).flatten(-2))
+            after.append(_flat(torch.cat([memory[1:], new.unsqueeze(0)])))
         return torch.cat(after, -1)
 
     def read(self, x: Tensor) -> Tensor:
         """The last s₁ outputs of the top layer, oldest first."""
-        *_, (_, layer, memory) = self._memories(x)
-        return layer.read(memory[..., -self.dilations[0] :, :]).flatten(-2)
+        *_, (layer, memory) = self._layers(x)
+        return _flat(layer.read(memory[-self.dilations[0] :]))
 
-    def _layers(self) -> Iterator[tuple[int, SequenceSystem]]:
-        return zip(self.dilations, cast("Iterable[SequenceSystem]", self.layers), strict=True)
-
-    def _memories(self, x: Tensor) -> Iterator[tuple[int, SequenceSystem, Tensor]]:
-        """Dilation, layer, and its last s states (…, s, S_l), oldest first."""
-        layers = list(self._layers())
-        memories = _windows(x, [(s, layer.state_size) for s, layer in layers])
-        for (s, layer), memory in zip(layers, memories, strict=True):
-            yield s, layer, memory
+    def _layers(self, x: Tensor) -> Iterator[tuple[SequenceSystem, Tensor]]:
+        """Every layer and its last s states (s, …, S_l), oldest first."""
+        layers = cast("Iterable[SequenceSystem]", self.layers)
+        return zip(layers, _lines(x, self.lines), strict=True)
 
 
-def _windows(x: Tensor, shapes: list[tuple[int, int]]) -> list[Tensor]:
-    """The parts (…, s, n) of x (…, Σ s·n), one for every (s, n)."""
+def _lines(x: Tensor, shapes: list[tuple[int, int]]) -> list[Tensor]:
+    """The parts (s, …, n) of x (…, Σ s·n), one for every (s, n): the last s steps, oldest first."""
     parts = torch.split(x, [s * n for s, n in shapes], -1)
     lead = x.shape[:-1]
-    return [part.reshape(*lead, *shape) for part, shape in zip(parts, shapes, strict=True)]
+    pairs = zip(parts, shapes, strict=True)
+    return [part.reshape(*lead, *shape).movedim(-2, 0) for part, shape in pairs]
+
+
+def _flat(line: Tensor) -> Tensor:
+    """A part (s, …, n) of `_lines` as it stands in the state, (…, s·n)."""
+    return line.movedim(0, -2).flatten(-2)
 
 
 def _run(layer: SequenceSystem, s: int, u: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
@@ -156,7 +144,8 @@ def _layer(cell: str, input_size: int, N: int, generator: torch.Generator | None
     layer = system(input_size, config(N), generator)
     own = dict(layer.core.named_parameters())
     bound = math.sqrt(6 / (input_size + N + len(own["weight_hh_l0"])))
-    uniform_(bound, generator, own["weight_ih_l0"], own["weight_hh_l0"])
+    for name in ("weight_ih_l0", "weight_hh_l0"):
+        nn.init.uniform_(own[name], -bound, bound, generator=generator)
     nn.init.zeros_(own["bias_ih_l0"])
     nn.init.zeros_(own["bias_hh_l0"]).requires_grad_(False)
     return layer
@@ -171,19 +160,13 @@ RNN_PRESETS = [
 RNN = row(DilatedRnn, DilatedRnnConfig(3, (2, 1, 3), "lstm"), RNN_PRESETS)
 
 
-@dataclass(frozen=True)
 class DilatedCnnConfig(HiddenSettings):
-    """Settings of a dilated causal CNN.
+    """Settings of a dilated causal CNN."""
 
-    Attributes:
-        hidden_size: number of hidden units N in each layer.
-        dilations: how many steps s each layer looks back; the output sees 1 + Σ s inputs.
-        nonlinearity: activation function φ.
-    """
-
-    hidden_size: Width = 50
+    hidden_size: Width = 50  # number of hidden units N in each layer.
+    # how many steps s each layer looks back; the output sees 1 + Σ s inputs.
     dilations: tuple[Length, ...] = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
-    nonlinearity: Annotated[str, OneOf(("relu", "tanh"))] = "relu"
+    nonlinearity: Annotated[str, OneOf(("relu", "tanh"))] = "relu"  # activation function φ.
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -206,8 +189,6 @@ class DilatedCnn(ConfiguredSystem[DilatedCnnConfig]):
     Count: 2N·I + N + (L−1)(2N² + N), and 10N + 10 for a readout: 46,110 at N = 50, L = 10, the
     table's 46k. That fixes kernels of two taps with bias, no gate, no 1×1 maps; φ is unknown.
 
-    Start: as torch.nn.Conv1d, U(±1/√(2·inputs)).
-
     Example:
         >>> system = DilatedCnn(1, DilatedCnnConfig(3, (1, 2, 4)))
         >>> x = system.initial_state(1)
@@ -217,28 +198,22 @@ class DilatedCnn(ConfiguredSystem[DilatedCnnConfig]):
         True
     """
 
-    def _build(self, **factory: Unpack[Factory]) -> None:
+    def build(self, new: Source) -> None:
         self.output_size = N = self.config.hidden_size
         self.dilations = self.config.dilations
-        self.sizes = [self.input_size] + [N] * (len(self.dilations) - 1)
         self.phi = ACTIVATIONS[self.config.nonlinearity].value
-        self.state_size = N + sum(s * n for s, n in zip(self.dilations, self.sizes, strict=True))
-        # [K_now, K_past] of each layer
-        self.K = nn.ParameterList(parameter(N, 2 * n, **factory) for n in self.sizes)
-        self.b = nn.ParameterList(parameter(N, **factory) for _ in self.sizes)
-
-    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        for K, b in zip(self.K, self.b, strict=True):
-            uniform_(K.shape[1] ** -0.5, generator, K, b)
+        sizes = [self.input_size] + [N] * (len(self.dilations) - 1)
+        self.lines = list(zip(self.dilations, sizes, strict=True))
+        self.state_size = N + sum(s * n for s, n in self.lines)
+        maps = [new.linear(2 * n, N) for n in sizes]  # [K_now, K_past] and b of each layer
+        self.K, self.b = (nn.ParameterList(part) for part in zip(*maps, strict=True))
 
     def forward(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        y, after = u, []
-        for level, memory in self._memories(self.start(u, state)):
-            s = self.dilations[level]
-            line = torch.cat([memory.movedim(-2, 0), y])
-            after.append(line[-s:].movedim(0, -2).flatten(-2))
-            y = self._layer(level, y, line[: len(u)])
-        return y, torch.cat([y[-1], *after], -1)
+        return self._run(u, self.start(u, state))
+
+    def step(self, x: Tensor, u: Tensor) -> Tensor:
+        """One step: every layer drops the oldest of its inputs and appends the newest."""
+        return self._run(u.unsqueeze(0), x)[1]
 
     def last(self, u: Tensor, state: Tensor | None = None) -> Tensor:
         """The last output, from only those steps of each layer that it depends on."""
@@ -258,21 +233,16 @@ class DilatedCnn(ConfiguredSystem[DilatedCnnConfig]):
             y = self._layer(level, line[now], line[past])
         return y[-1]
 
-    def step(self, x: Tensor, u: Tensor) -> Tensor:
-        """One step: every layer drops the oldest of its inputs and appends the newest."""
-        y, after = u, []
-        for level, memory in self._memories(x):
-            after.append(torch.cat([memory[..., 1:, :], y.unsqueeze(-2)], -2).flatten(-2))
-            y = self._layer(level, y, memory[..., 0, :])
-        return torch.cat([y, *after], -1)
+    def _run(self, y: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        T, after = len(y), []
+        for level, line in enumerate(_lines(x[..., self.output_size :], self.lines)):
+            line = torch.cat([line, y])
+            after.append(_flat(line[T:]))
+            y = self._layer(level, y, line[:T])
+        return y, torch.cat([y[-1], *after], -1)
 
     def _layer(self, level: int, now: Tensor, past: Tensor) -> Tensor:
         return self.phi(torch.cat([now, past], -1) @ self.K[level].mT + self.b[level])
-
-    def _memories(self, x: Tensor) -> Iterator[tuple[int, Tensor]]:
-        """Layer number and its last s inputs (…, s, n), oldest first."""
-        shapes = list(zip(self.dilations, self.sizes, strict=True))
-        return enumerate(_windows(x[..., self.output_size :], shapes))
 
 
 # The Table's row. No code and no optimiser were published.

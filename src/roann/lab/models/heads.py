@@ -4,50 +4,46 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from roann._checks import choice
 from roann.lab.models.base import HeadInit
-from roann.lab.models.recurrence import uniform_
+from roann.lab.models.recurrence import Source
+
+Drawn = tuple[nn.Parameter, nn.Parameter]
 
 
-def _normal(weight: Tensor, bias: Tensor, rng: torch.Generator) -> None:
-    nn.init.normal_(weight, generator=rng)
-    nn.init.normal_(bias, generator=rng)
+def _normal(new: Source, n_in: int, n_out: int) -> Drawn:
+    return new.normal(1, n_out, n_in), new.normal(1, n_out)
 
 
-def _uniform(weight: Tensor, bias: Tensor, rng: torch.Generator) -> None:
-    uniform_(1 / math.sqrt(weight.shape[1]), rng, weight, bias)
+def _uniform(new: Source, n_in: int, n_out: int) -> Drawn:
+    bound = 1 / math.sqrt(n_in)
+    return new.uniform(bound, n_out, n_in), new.uniform(bound, n_out)
 
 
-def _kaiming_normal(weight: Tensor, bias: Tensor, rng: torch.Generator) -> None:
-    _uniform(weight, bias, rng)
-    nn.init.kaiming_normal_(weight, generator=rng)
+def _kaiming_normal(new: Source, n_in: int, n_out: int) -> Drawn:
+    _, bias = _uniform(new, n_in, n_out)
+    return new.drawn(nn.init.kaiming_normal_, n_out, n_in), bias
 
 
-def _xavier_normal(weight: Tensor, bias: Tensor, rng: torch.Generator) -> None:
-    nn.init.xavier_normal_(weight, generator=rng)
-    nn.init.zeros_(bias)
+def _zero(new: Source, n_in: int, n_out: int) -> Drawn:
+    return new.constant(0, n_out, n_in), new.constant(0, n_out)
 
 
-def _xavier_uniform(weight: Tensor, bias: Tensor, rng: torch.Generator) -> None:
-    nn.init.xavier_uniform_(weight, generator=rng)
-    nn.init.zeros_(bias)
+def _without_bias(init: Callable[..., object], new: Source, n_in: int, n_out: int) -> Drawn:
+    return new.drawn(init, n_out, n_in), new.constant(0, n_out)
 
 
-def _zero(weight: Tensor, bias: Tensor, rng: torch.Generator) -> None:
-    nn.init.zeros_(weight)
-    nn.init.zeros_(bias)
-
-
-HEAD_INITS: dict[HeadInit, Callable[[Tensor, Tensor, torch.Generator], None]] = {
+HEAD_INITS: dict[HeadInit, Callable[[Source, int, int], Drawn]] = {
     "normal": _normal,  # N(0, 1): roaRNN, Dilated RNN
     "uniform": _uniform,  # U(±1/√H): the paper's vanilla RNN and LSTM
     "kaiming_normal": _kaiming_normal,  # bias as "uniform": LEM
-    "xavier_normal": _xavier_normal,  # bias 0: NRU
-    "xavier_uniform": _xavier_uniform,  # bias 0: uRNN
+    "xavier_normal": partial(_without_bias, nn.init.xavier_normal_),  # NRU
+    "xavier_uniform": partial(_without_bias, nn.init.xavier_uniform_),  # uRNN
     "zero": _zero,  # the recipe: a random readout must first be unlearned
 }
 
@@ -57,14 +53,16 @@ def linear_head(
 ) -> nn.Linear:
     """A linear map with bias, drawn from `generator` as the named initialisation says."""
     draw = HEAD_INITS[choice("head_init", init, HEAD_INITS)]  # type: ignore[index]
-    head = nn.Linear(in_features, out_features, device="meta").to_empty(device="cpu")
-    draw(head.weight, head.bias, generator)
+    head = nn.Linear(in_features, out_features, device="meta")
+    head.weight, head.bias = draw(Source(generator), in_features, out_features)
     return head
 
 
-def head_with_hidden(
+def make_head(
     in_features: int, hidden: int, out_features: int, init: HeadInit, generator: torch.Generator
-) -> nn.Sequential:
-    """A head with one hidden layer of ReLU units, which start as torch's linear layers do."""
+) -> nn.Module:
+    """A linear head, or one with a layer of ReLU units that start as torch's linear layers do."""
+    if not hidden:
+        return linear_head(in_features, out_features, init, generator)
     first = linear_head(in_features, hidden, "uniform", generator)
     return nn.Sequential(first, nn.ReLU(), linear_head(hidden, out_features, init, generator))

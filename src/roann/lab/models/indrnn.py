@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
-from typing import Annotated, Any, TypeVar, Unpack, cast
+from typing import Annotated, Any, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -14,28 +14,21 @@ from torch import Tensor, nn
 
 from roann.lab.limits import Horizon, Layers, Range, Settings, Width, fail
 from roann.lab.models.base import Preset, adam
-from roann.lab.models.recurrence import ConfiguredSystem, Factory, parameter, row
+from roann.lab.models.recurrence import ConfiguredSystem, Source, row
 
-Map = Callable[[Tensor], Tensor]
-Layout = tuple[list[tuple[int, int]], list[tuple[int, float]]]
-"""(inputs, outputs) of every affine map, and (size, dropout) of every cell, in the order of use."""
+Mix = Callable[[Tensor, int], Tensor]
+Recur = Callable[[Tensor, float], Tensor]
 C = TypeVar("C", bound="CellConfig")
 
 
-@dataclass(frozen=True, kw_only=True)
-class CellConfig(Settings):
-    """Settings of the cells of every IndRNN.
+class CellConfig(Settings, kw_only=True):
+    """Settings of the cells of every IndRNN."""
 
-    Attributes:
-        magnitude: largest growth of a unit over a sequence; |u| ≤ magnitude^(1/horizon).
-        horizon: length of the sequences; the task's if not given.
-        batch_norm: whether every recurrence is followed by batch normalisation.
-        dropout: dropout rate after each recurrence; one mask for all steps.
-    """
-
+    # largest growth of a unit over a sequence; |u| ≤ magnitude^(1/horizon).
     magnitude: Annotated[float, Range(1, 1e6)] = 5.0
-    horizon: Horizon | None = None
-    batch_norm: bool = True
+    horizon: Horizon | None = None  # length of the sequences; the task's if not given.
+    batch_norm: bool = True  # whether every recurrence is followed by batch normalisation.
+    # dropout rate after each recurrence; one mask for all steps.
     dropout: Annotated[float, Range(0, 0.49)] = 0.1
 
 
@@ -77,12 +70,12 @@ class IndependentCell(nn.Module):
     """
 
     def __init__(
-        self, size: int, bound: float, batch_norm: bool, dropout: float, **factory: Unpack[Factory]
+        self, size: int, low: float, bound: float, batch_norm: bool, dropout: float, new: Source
     ) -> None:
         super().__init__()
         self.bound, self.dropout = bound, dropout
-        self.u = parameter(size, **factory)
-        self.norm = nn.BatchNorm1d(size, **factory) if batch_norm else None
+        self.u = new.drawn(partial(nn.init.uniform_, a=low, b=bound), size)
+        self.norm = nn.BatchNorm1d(size, **new.factory) if batch_norm else None
 
     def bounded(self) -> Tensor:
         """u within ±bound."""
@@ -125,37 +118,44 @@ class IndNetwork(ConfiguredSystem[C]):
 
     head_init = "kaiming_normal"
 
-    @abstractmethod
-    def layout(self) -> Layout:
-        """The maps and cells of the network."""
-
-    def _build(self, **factory: Unpack[Factory]) -> None:
-        config, (maps, cells) = self.config, self.layout()
+    def build(self, new: Source) -> None:
+        """First values: u ~ U(0, bound), of the last cell U(1/bound, bound)."""
+        config = self.config
         if config.horizon is None:
             fail("horizon", "the length of the sequences", None, "it bounds |u|")
         bound = config.magnitude ** (1 / config.horizon)
+        maps: list[tuple[int, int]] = []
+        cells: list[tuple[int, float]] = []
+
+        def mix(y: Tensor, size: int) -> Tensor:
+            maps.append((size, len(y)))
+            return y.new_empty(size)
+
+        def recur(y: Tensor, dropout: float) -> Tensor:
+            cells.append((len(y), dropout))
+            return y
+
+        self.wire(torch.empty(self.input_size, device="meta"), mix, recur)  # for the sizes alone
         self.sizes = [size for size, _ in cells]
         self.state_size, self.output_size = sum(self.sizes), self.sizes[-1]
-        self.W = nn.ParameterList(parameter(n_out, n_in, **factory) for n_in, n_out in maps)
-        self.b = nn.ParameterList(parameter(n_out, **factory) for _, n_out in maps)
+        start = partial(nn.init.kaiming_uniform_, a=8)
+        self.W = nn.ParameterList(new.drawn(start, *shape) for shape in maps)
+        self.b = nn.ParameterList(new.constant(0, size) for size, _ in maps)
+        lows = [0.0] * (len(cells) - 1) + [1 / bound]
         self.cells = nn.ModuleList(
-            IndependentCell(size, bound, config.batch_norm, rate, **factory) for size, rate in cells
+            IndependentCell(size, low, bound, config.batch_norm, rate, new)
+            for (size, rate), low in zip(cells, lows, strict=True)
         )
 
-    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw the first values: u ~ U(0, bound), of the last cell U(1/bound, bound)."""
-        for W, b in zip(self.W, self.b, strict=True):
-            nn.init.kaiming_uniform_(W, a=8, generator=generator)
-            nn.init.zeros_(b)
-        for cell in self._cells():
-            low = 1 / cell.bound if cell is self.cells[-1] else 0.0
-            nn.init.uniform_(cell.u, low, cell.bound, generator=generator)
-            if cell.norm is not None:
-                cell.norm.reset_parameters()
-
     @abstractmethod
-    def wire(self, y: Tensor, mix: Map, recur: Map) -> Tensor:
-        """From the inputs to the output; `mix` is the next affine map, `recur` the next cell."""
+    def wire(self, y: Tensor, mix: Mix, recur: Recur) -> Tensor:
+        """From the inputs y (…, I) to the output, by affine maps and cells in the order of calls.
+
+        Args:
+            y: the inputs.
+            mix: the next affine map, of a given output size.
+            recur: the next cell, of a given dropout rate.
+        """
 
     def forward(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         return self._run(u, self.start(u, state), IndependentCell.__call__)
@@ -170,24 +170,20 @@ class IndNetwork(ConfiguredSystem[C]):
 
     def read(self, x: Tensor) -> Tensor:
         """The output of the last cell, with the running statistics."""
-        *_, cell = self._cells()
-        return cell.finish(x[..., -self.output_size :])
+        last: Any = self.cells[-1]
+        output: Tensor = last.finish(x[..., -self.output_size :])
+        return output
 
-    def _cells(self) -> Iterable[IndependentCell]:
-        return cast("Iterable[IndependentCell]", self.cells)
-
-    def _run(
-        self, u: Tensor, x: Tensor, verb: Callable[[IndependentCell, Tensor, Tensor], Any]
-    ) -> tuple[Tensor, Tensor]:
+    def _run(self, u: Tensor, x: Tensor, verb: Callable[..., Any]) -> tuple[Tensor, Tensor]:
         maps = zip(self.W, self.b, strict=True)
-        cells = zip(self._cells(), torch.split(x, self.sizes, -1), strict=True)
+        cells = zip(self.cells, torch.split(x, self.sizes, -1), strict=True)
         after: list[Tensor] = []
 
-        def mix(y: Tensor) -> Tensor:
+        def mix(y: Tensor, _: int) -> Tensor:
             W, b = next(maps)
             return F.linear(y, W, b)
 
-        def recur(y: Tensor) -> Tensor:
+        def recur(y: Tensor, _: float) -> Tensor:
             cell, h = next(cells)
             y, h = verb(cell, y, h)
             after.append(h)
@@ -196,47 +192,29 @@ class IndNetwork(ConfiguredSystem[C]):
         return self.wire(u, mix, recur), torch.cat(after, -1)
 
 
-@dataclass(frozen=True)
 class IndRnnConfig(CellConfig):
-    """Settings of a plain IndRNN: those of its cells (`CellConfig`), and its sizes.
+    """Settings of a plain IndRNN: those of its cells (`CellConfig`), and its sizes."""
 
-    Attributes:
-        hidden_size: number of hidden units N in each layer.
-        layers: number of layers, L.
-    """
-
-    hidden_size: Width = 128
-    layers: Layers = 6
+    hidden_size: Width = 128  # number of hidden units N in each layer.
+    layers: Layers = 6  # number of layers, L.
 
 
-@dataclass(frozen=True)
 class ResidualIndRnnConfig(CellConfig):
-    """Settings of a residual IndRNN: those of its cells (`CellConfig`), and its sizes.
+    """Settings of a residual IndRNN: those of its cells (`CellConfig`), and its sizes."""
 
-    Attributes:
-        hidden_size: number of hidden units, N.
-        blocks: number of residual blocks, of two recurrences each.
-    """
-
-    hidden_size: Width = 128
-    blocks: Layers = 5
+    hidden_size: Width = 128  # number of hidden units, N.
+    blocks: Layers = 5  # number of residual blocks, of two recurrences each.
 
 
-@dataclass(frozen=True)
 class DenseIndRnnConfig(CellConfig):
     """Settings of a dense IndRNN: those of its cells (`CellConfig`), and its sizes.
 
     `dropout` is the rate after a bottleneck or a transition; elsewhere it is twice this.
-
-    Attributes:
-        growth: number of units g that a dense layer adds.
-        blocks: number of dense layers in each block.
-        first: size of the first layer, in multiples of growth.
     """
 
-    growth: Width = 16
-    blocks: tuple[Layers, ...] = (8, 6, 4)
-    first: Layers = 6
+    growth: Width = 16  # number of units g that a dense layer adds.
+    blocks: tuple[Layers, ...] = (8, 6, 4)  # number of dense layers in each block.
+    first: Layers = 6  # size of the first layer, in multiples of growth.
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -267,14 +245,9 @@ class IndRnn(IndNetwork[IndRnnConfig]):
         True
     """
 
-    def layout(self) -> Layout:
-        N, L = self.config.hidden_size, self.config.layers
-        maps = list(pairwise([self.input_size] + [N] * L))
-        return maps, [(N, self.config.dropout)] * L
-
-    def wire(self, y: Tensor, mix: Map, recur: Map) -> Tensor:
-        for _ in self.sizes:
-            y = recur(mix(y))
+    def wire(self, y: Tensor, mix: Mix, recur: Recur) -> Tensor:
+        for _ in range(self.config.layers):
+            y = recur(mix(y, self.config.hidden_size), self.config.dropout)
         return y
 
 
@@ -287,20 +260,14 @@ class ResidualIndRnn(IndNetwork[ResidualIndRnnConfig]):
 
     Count: I·N + N + 2·blocks·(N² + N) + 3N(2·blocks + 1), and 10N + 10 for a readout: 170,890 for
     5 blocks of 128, as in the published log. The paper says 12 layers; its code has 11.
-
-    Start: as `IndRnn`.
     """
 
-    def layout(self) -> Layout:
-        N, count = self.config.hidden_size, 2 * self.config.blocks
-        maps = [(self.input_size, N)] + [(N, N)] * count
-        return maps, [(N, self.config.dropout)] * (count + 1)
-
-    def wire(self, y: Tensor, mix: Map, recur: Map) -> Tensor:
-        y = mix(y)
+    def wire(self, y: Tensor, mix: Mix, recur: Recur) -> Tensor:
+        N, rate = self.config.hidden_size, self.config.dropout
+        y = mix(y, N)
         for _ in range(self.config.blocks):
-            y = y + mix(recur(mix(recur(y))))
-        return recur(y)
+            y = y + mix(recur(mix(recur(y, rate), N), rate), N)
+        return recur(y, rate)
 
 
 class DenseIndRnn(IndNetwork[DenseIndRnnConfig]):
@@ -312,30 +279,16 @@ class DenseIndRnn(IndNetwork[DenseIndRnnConfig]):
 
     Count: the sum over the maps and cells above; 256,514 for g = 16, blocks (8, 6, 4), first 6,
     with the readout of the last 84 units, as in the published log.
-
-    Start: as `IndRnn`.
     """
 
-    def layout(self) -> Layout:
+    def wire(self, y: Tensor, mix: Mix, recur: Recur) -> Tensor:
         g, rate = self.config.growth, self.config.dropout
-        width = self.config.first * g
-        maps, cells = [(self.input_size, width)], [(width, 2 * rate)]
+        y = recur(mix(y, self.config.first * g), 2 * rate)
         for layers in self.config.blocks:
             for _ in range(layers):
-                maps += [(width, 4 * g), (4 * g, g)]
-                cells += [(4 * g, rate), (g, 2 * rate)]
-                width += g
-            maps += [(width, width // 2)]
-            cells += [(width // 2, rate)]
-            width //= 2
-        return maps, cells
-
-    def wire(self, y: Tensor, mix: Map, recur: Map) -> Tensor:
-        y = recur(mix(y))
-        for layers in self.config.blocks:
-            for _ in range(layers):
-                y = torch.cat([y, recur(mix(recur(mix(y))))], -1)
-            y = recur(mix(y))
+                inside = recur(mix(y, 4 * g), rate)
+                y = torch.cat([y, recur(mix(inside, g), 2 * rate)], -1)
+            y = recur(mix(y, y.shape[-1] // 2), rate)
         return y
 
 

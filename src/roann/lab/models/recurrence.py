@@ -1,11 +1,11 @@
-"""The scan shared by the compared systems: inputs projected once, then one step after another."""
+"""What the compared systems share: first values, the projection of the inputs, the scan."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from itertools import accumulate
 from typing import Any, ClassVar, Generic, TypedDict, TypeVar, Unpack
 
@@ -36,15 +36,44 @@ class Factory(TypedDict, total=False):
     dtype: torch.dtype | None
 
 
-def parameter(*shape: int, **factory: Unpack[Factory]) -> nn.Parameter:
-    """An uninitialised parameter."""
-    return nn.Parameter(torch.empty(shape, **factory))
+class Source:
+    """Where a system takes its parameters from: every call draws one, in the order of the calls.
 
+    Args:
+        generator: the source of the random numbers; torch's own if not given.
+        device, dtype: of the parameters, as in torch.
+    """
 
-def uniform_(bound: float, generator: torch.Generator | None, *tensors: Tensor) -> None:
-    """Draw the tensors, one after the other, from U(±bound)."""
-    for tensor in tensors:
-        nn.init.uniform_(tensor, -bound, bound, generator=generator)
+    def __init__(
+        self, generator: torch.Generator | None = None, **factory: Unpack[Factory]
+    ) -> None:
+        self.generator, self.factory = generator, factory
+
+    def empty(self, *shape: int) -> Tensor:
+        """A tensor with no values yet, not a parameter."""
+        return torch.empty(shape, **self.factory)
+
+    def drawn(self, init: Callable[..., object], *shape: int) -> nn.Parameter:
+        """Drawn by a function with the signature of those in `torch.nn.init`."""
+        made = nn.Parameter(self.empty(*shape))
+        init(made, generator=self.generator)
+        return made
+
+    def constant(self, value: float, *shape: int) -> nn.Parameter:
+        """All entries equal."""
+        return nn.Parameter(self.empty(*shape).fill_(value))
+
+    def normal(self, std: float, *shape: int) -> nn.Parameter:
+        """N(0, std²)."""
+        return self.drawn(partial(nn.init.normal_, std=std), *shape)
+
+    def uniform(self, bound: float, *shape: int) -> nn.Parameter:
+        """U(±bound)."""
+        return self.drawn(partial(nn.init.uniform_, a=-bound, b=bound), *shape)
+
+    def linear(self, n_in: int, n_out: int) -> tuple[nn.Parameter, nn.Parameter]:
+        """W and b of an affine map, as torch.nn.Linear: U(±1/√n_in)."""
+        return self.uniform(n_in**-0.5, n_out, n_in), self.uniform(n_in**-0.5, n_out)
 
 
 class ConfiguredSystem(SequenceSystem, Generic[C]):
@@ -66,16 +95,11 @@ class ConfiguredSystem(SequenceSystem, Generic[C]):
     ) -> None:
         super().__init__()
         self.input_size, self.config = input_size, config
-        self._build(**factory)
-        self.reset_parameters(generator)
+        self.build(Source(generator, **factory))
 
     @abstractmethod
-    def _build(self, **factory: Unpack[Factory]) -> None:
-        """Make all parameters and buffers, and set the sizes of state and output."""
-
-    @abstractmethod
-    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw the first values."""
+    def build(self, new: Source) -> None:
+        """Make all parameters and buffers with their first values; set state and output size."""
 
 
 class DrivenSystem(ConfiguredSystem[C]):
@@ -87,16 +111,16 @@ class DrivenSystem(ConfiguredSystem[C]):
     parameters alone (a matrix exponential, say) is computed once per sequence and not kept.
 
     Attributes:
-        input_map: the names of V and b where `drive` is V u + b.
+        input_map: the names of V and b where `drive` is V u + b, or of V alone.
     """
 
-    input_map: ClassVar[tuple[str, str]] = ("V", "b")
+    input_map: ClassVar[Sequence[str]] = ("V", "b")
 
     def drive(self, u: Tensor) -> Tensor:
         """From inputs (…, I) to what the transition takes, (…, K); V u + b by default."""
-        V, b = (getattr(self, name) for name in self.input_map)
-        driven: Tensor = u @ V.mT + b
-        return driven
+        V, *b = (getattr(self, name) for name in self.input_map)
+        driven: Tensor = u @ V.mT
+        return driven + b[0] if b else driven
 
     @abstractmethod
     def transition(self) -> Transition:

@@ -1,8 +1,7 @@
-"""The paper's own networks: roaRNN, eyeRNN (the same with O = I), roaFNN."""
+"""Our own networks: the paper's roaRNN, eyeRNN (O = I) and roaFNN, and `RoaRNN`'s own recipe."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import torch
@@ -13,8 +12,18 @@ from roann.filters import FILTERS, make
 from roann.functional import BACKENDS
 from roann.kernels.activations import ACTIVATIONS
 from roann.kernels.memory import MEMORIES
-from roann.lab.limits import LENGTH, Horizon, OneOf, Range, Settings, Width, fail
-from roann.lab.models.base import Demand, Model, Preset, Row, SequenceSystem, Streams, adam, by_name
+from roann.lab.limits import LENGTH, Fraction, Horizon, Layers, OneOf, Range, Settings, Width, fail
+from roann.lab.models.base import (
+    Demand,
+    HeadInit,
+    Model,
+    Preset,
+    Row,
+    SequenceSystem,
+    Streams,
+    adam,
+    by_name,
+)  # fmt: skip
 from roann.lab.models.depth import layer_sizes
 from roann.nn.init import INITS
 
@@ -26,36 +35,51 @@ Backend = Annotated[str, OneOf(BACKENDS)]
 Memory = Annotated[str, OneOf(MEMORIES)]
 
 
-@dataclass(frozen=True)
-class EyeRnnConfig(Settings):
-    """Settings of an eyeRNN: a roaRNN whose filter is the identity.
+class RoaConfig(Settings):
+    """Settings of a roaRNN with the recipe."""
 
-    Attributes:
-        hidden_size: number of hidden units, N.
-        rho: ρ; α = ρ / horizon.
-        horizon: number of steps over which gradients must survive; the task's if not given.
-        nonlinearity: activation function φ.
-        init: how the weights W, W_i and the bias b are drawn; "normal" is the paper's.
-        backend: which kernel computes the recurrence; "auto" takes the fastest that can.
-        memory: how the backward pass gets the states: store, checkpoint or reversible.
-        rho_vector: none for one α; "equal" for one α per neuron, all ρ / horizon at first;
-            "multiscale" for α = 1 / h, with the time scales h of the neurons spaced evenly on a
-            logarithmic axis around horizon / ρ.
-        spread: ratio of the longest h of "multiscale" to the middle one, and of the middle one to
-            the shortest, which is at least 2 steps; 10 if not given.
-        learn_rho: none for a fixed α; a number makes α learned, and is the factor on its learning
-            rate: the learning rate of the weights is far too large for the logit of α.
-    """
-
-    hidden_size: Width = 128
-    rho: Rho = 1.0
+    hidden_size: Width = 128  # number of hidden units of each layer, N.
+    num_layers: Layers = 1  # number of layers stacked on each other.
+    rho: Rho = 1.0  # ρ; α = ρ / horizon.
+    # number of steps over which gradients must survive; the task's if not given.
     horizon: Horizon | None = None
-    nonlinearity: Nonlinearity = "relu"
-    init: Init = "normal"
+    nonlinearity: Nonlinearity = "relu"  # activation function φ.
+    filter: Filter = "broad"  # type of the orthogonal matrix O; a designed spectrum by default.
+    # factor on the inputs; from α and the filter if not given.
+    gain: Annotated[float, Range(1e-6, 1e6)] | None = None
+    # largest norm of W in every forward pass; 0 for none, the layer's own if not given.
+    max_norm: Annotated[float, Range(0, 1e6)] | None = None
+    dropout: Fraction = 0.0  # probability of dropout between layers.
+    readout: Width | None = None  # number of hidden units of the readout; none for a linear one.
+    # which kernel computes the recurrence; "auto" takes the fastest that can.
     backend: Backend = "auto"
+    # how the backward pass gets the states: store, checkpoint or reversible.
     memory: Memory = "store"
+
+
+class EyeRnnConfig(Settings):
+    """Settings of an eyeRNN: a roaRNN whose filter is the identity."""
+
+    hidden_size: Width = 128  # number of hidden units, N.
+    rho: Rho = 1.0  # ρ; α = ρ / horizon.
+    # number of steps over which gradients must survive; the task's if not given.
+    horizon: Horizon | None = None
+    nonlinearity: Nonlinearity = "relu"  # activation function φ.
+    # how the weights W, W_i and the bias b are drawn; "normal" is the paper's.
+    init: Init = "normal"
+    # which kernel computes the recurrence; "auto" takes the fastest that can.
+    backend: Backend = "auto"
+    # how the backward pass gets the states: store, checkpoint or reversible.
+    memory: Memory = "store"
+    # none for one α; "equal" for one α per neuron, all ρ / horizon at first; "multiscale" for
+    # α = 1 / h, with the time scales h of the neurons spaced evenly on a logarithmic axis around
+    # horizon / ρ.
     rho_vector: Annotated[str, OneOf(("equal", "multiscale"))] | None = None
+    # ratio of the longest h of "multiscale" to the middle one, and of the middle one to the
+    # shortest, which is at least 2 steps; 10 if not given.
     spread: Annotated[float, Range(1, 1e6)] | None = None
+    # none for a fixed α; a number makes α learned, and is the factor on its learning rate: the
+    # learning rate of the weights is far too large for the logit of α.
     learn_rho: Annotated[float, Range(1e-9, 1e3)] | None = None
 
     def __post_init__(self) -> None:
@@ -64,74 +88,74 @@ class EyeRnnConfig(Settings):
             fail("spread", "nothing without rho_vector = 'multiscale'", self.spread)
 
 
-@dataclass(frozen=True)
 class RoaRnnConfig(EyeRnnConfig):
-    """Settings of a roaRNN: those of `EyeRnnConfig`, and the filter.
+    """Settings of a roaRNN: those of `EyeRnnConfig`, and the filter."""
 
-    Attributes:
-        filter: type of the orthogonal matrix O; "qr" is the paper's.
-    """
-
-    filter: Filter = "qr"
+    filter: Filter = "qr"  # type of the orthogonal matrix O; "qr" is the paper's.
 
 
-@dataclass(frozen=True)
 class RoaFnnConfig(Settings):
-    """Settings of a roaFNN.
+    """Settings of a roaFNN."""
 
-    Attributes:
-        layers: number L of layers of neurons: input, hidden, output. There are L − 1 maps.
-        width: number of neurons in each hidden layer.
-        rho: ρ; α = ρ / (L − 1).
-        nonlinearity: activation function φ.
-        filter: type of the orthogonal matrices O; "qr" is the paper's, "permutation" its
-            strategy I.
-        recycle: whether all maps of a shape share one filter; the paper's strategy II.
-        init: how the weights and biases are drawn; "normal" is the paper's.
-        backend: which kernel computes the layers; "auto" takes the fastest that can.
-        memory: how the backward pass gets the states: store, checkpoint or reversible.
-    """
-
+    # number L of layers of neurons: input, hidden, output. There are L − 1 maps.
     layers: Annotated[int, Range(2, LENGTH)] = 50
-    width: Width = 2
-    rho: Rho = 5.0
-    nonlinearity: Nonlinearity = "tanh"
+    width: Width = 2  # number of neurons in each hidden layer.
+    rho: Rho = 5.0  # ρ; α = ρ / (L − 1).
+    nonlinearity: Nonlinearity = "tanh"  # activation function φ.
+    # type of the orthogonal matrices O; "qr" is the paper's, "permutation" its strategy I.
     filter: Filter = "qr"
-    recycle: bool = False
-    init: Init = "normal"
+    recycle: bool = False  # whether all maps of a shape share one filter; the paper's strategy II.
+    init: Init = "normal"  # how the weights and biases are drawn; "normal" is the paper's.
+    # which kernel computes the layers; "auto" takes the fastest that can.
     backend: Backend = "auto"
+    # how the backward pass gets the states: store, checkpoint or reversible.
     memory: Memory = "store"
 
 
 class RoaSystem(SequenceSystem):
-    """A one-layer `roann.RoaRNN` as a sequence system; its head starts from N(0, 1).
+    """A `roann.RoaRNN` of any number of layers.
+
+    The flat state holds the states of all layers, the last one first, which is what a head reads.
 
     Args:
-        rnn: the layer.
+        rnn: the layers.
+        head_init: how the readout starts.
+        head_hidden: the number of hidden units of the readout; 0 for a linear one.
         rho_rate: the factor on the learning rate of a learned α.
     """
 
-    head_init = "normal"
-
-    def __init__(self, rnn: RoaRNN, rho_rate: float = 1.0) -> None:
+    def __init__(
+        self, rnn: RoaRNN, head_init: HeadInit, head_hidden: int = 0, rho_rate: float = 1.0
+    ) -> None:
         super().__init__()
-        self.rnn = rnn
-        self.rho_rate = rho_rate
-        self.input_size = rnn.input_size
-        self.state_size = self.output_size = rnn.hidden_size
+        self.rnn, self.rho_rate = rnn, rho_rate
+        self.head_init, self.head_hidden = head_init, head_hidden
+        self.input_size, self.output_size = rnn.input_size, rnn.hidden_size
+        self.state_size = rnn.num_layers * rnn.hidden_size
 
     def forward(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        output, h_n = self.rnn(u, None if state is None else state.unsqueeze(0))
-        return output, h_n[0]
+        output, h_n = self.rnn(u, self._apart(state))
+        return output, h_n.flip(0).transpose(0, 1).flatten(1)
 
     def last(self, u: Tensor, state: Tensor | None = None) -> Tensor:
-        """The last state (B, N), without an array of all states."""
-        _, h_n = self.rnn(u, None if state is None else state.unsqueeze(0), last_only=True)
-        last: Tensor = h_n[0]
+        """The last state of the last layer (B, N), without an array of all its states."""
+        last: Tensor = self.rnn(u, self._apart(state), last_only=True)[1][-1]
         return last
 
     def step(self, x: Tensor, u: Tensor) -> Tensor:
-        return self.rnn.step(x, u)
+        new: list[Tensor] = []
+        for layer, here in enumerate(reversed(x.chunk(self.rnn.num_layers, -1))):
+            u = self.rnn.step(here, u, layer)
+            new.insert(0, u)
+        return torch.cat(new, -1)
+
+    def _apart(self, state: Tensor | None) -> Tensor | None:
+        """The flat state (B, L·N) as hx (L, B, N)."""
+        if state is None:
+            return None
+        layers = state.unflatten(1, (self.rnn.num_layers, -1))  # type: ignore[no-untyped-call]
+        hx: Tensor = layers.transpose(0, 1).flip(0).contiguous()
+        return hx
 
     def learning_rate_scales(self) -> dict[str, float]:
         """`rho_rate`, for the logits of a learned α."""
@@ -151,32 +175,38 @@ class RoaDepth(Model):
         return prediction
 
 
-def roa_rnn(config: RoaRnnConfig, demand: Demand, streams: Streams) -> RoaSystem:
-    """A roaRNN for a task."""
-    return _over_time(config, config.filter, demand, streams)
+def _common(config: RoaConfig | EyeRnnConfig | RoaFnnConfig, streams: Streams) -> dict[str, Any]:
+    same = {name: getattr(config, name) for name in ("nonlinearity", "backend", "memory")}
+    return same | {"generator": streams("weights")}
 
 
-def eye_rnn(config: EyeRnnConfig, demand: Demand, streams: Streams) -> RoaSystem:
-    """An eyeRNN for a task."""
-    return _over_time(config, "identity", demand, streams)
+def roa(config: RoaConfig, demand: Demand, streams: Streams) -> RoaSystem:
+    """A roaRNN for a task, by the recipe: all that is not set is `RoaRNN`'s own default."""
+    layers, cap = config.num_layers, config.max_norm
+    rnn = RoaRNN(
+        demand.input_size, config.hidden_size, layers, **_common(config, streams),
+        dropout=config.dropout if layers > 1 else 0.0,
+        rho=config.rho, horizon=demand.horizon if config.horizon is None else config.horizon,
+        filter=config.filter, gain=config.gain, max_norm="auto" if cap is None else cap or None,
+    )  # fmt: skip
+    return RoaSystem(rnn, "zero", config.readout or 0)
 
 
-def _over_time(config: EyeRnnConfig, filter: str, demand: Demand, streams: Streams) -> RoaSystem:
+def roa_rnn(config: EyeRnnConfig, demand: Demand, streams: Streams) -> RoaSystem:
+    """The paper's roaRNN, or its eyeRNN, for a task."""
     # O has its own stream: whatever it draws, W, W_i and b of a seed stay the same.
-    O = make(filter, config.hidden_size, generator=streams("filter"))
+    name = config.filter if isinstance(config, RoaRnnConfig) else "identity"
+    O = make(name, config.hidden_size, generator=streams("filter"))
     horizon = demand.horizon if config.horizon is None else config.horizon
     rnn = RoaRNN(
         demand.input_size,
         config.hidden_size,
-        nonlinearity=config.nonlinearity,
         **_mixing(config, horizon),
         learn_rho=config.learn_rho is not None,
         **(PAPER | {"filter": O, "init": config.init}),
-        generator=streams("weights"),
-        backend=config.backend,
-        memory=config.memory,
+        **_common(config, streams),
     )
-    return RoaSystem(rnn, 1.0 if config.learn_rho is None else config.learn_rho)
+    return RoaSystem(rnn, "normal", rho_rate=config.learn_rho or 1.0)
 
 
 def _mixing(config: EyeRnnConfig, horizon: int | None) -> dict[str, Any]:
@@ -193,17 +223,19 @@ def roa_fnn(config: RoaFnnConfig, demand: Demand, streams: Streams) -> RoaDepth:
     """A roaFNN for a task. `RoaFNN` draws weights before filters, so filters share weights."""
     net = RoaFNN(
         layer_sizes(config.layers, config.width, demand),
-        nonlinearity=config.nonlinearity,
         rho=config.rho,
         recycle=config.recycle,
         **(PAPER | {"filter": config.filter, "init": config.init}),
-        generator=streams("weights"),
-        backend=config.backend,
-        memory=config.memory,
+        **_common(config, streams),
     )
     return RoaDepth(net)
 
 
+ROA_PRESETS = [
+    Preset("copying", RoaConfig(190), 39_909, adam(0.03, batch_size=128)),
+    Preset("adding", RoaConfig(128), 16_897, adam(0.03, batch_size=50)),
+    Preset("psmnist", RoaConfig(178), 33_830, adam(0.01, batch_size=100, epochs=20)),
+]
 _PSMNIST = adam(0.1, batch_size=100, epochs=20)
 _MOON = {"batch_size": 100}
 
@@ -222,6 +254,7 @@ ROA_FNN_PRESETS = [
     Preset("double-moon", RoaFnnConfig(50), 291, _MOON, "deep"),
     Preset("double-moon", RoaFnnConfig(50_000), 299_991, _MOON, "very-deep"),
 ]
+ROA = Row("sequence", RoaConfig, roa, RoaConfig(5), by_name(ROA_PRESETS))
 ROA_RNN = Row("sequence", RoaRnnConfig, roa_rnn, RoaRnnConfig(5), by_name(ROA_RNN_PRESETS))
-EYE_RNN = Row("sequence", EyeRnnConfig, eye_rnn, EyeRnnConfig(5), by_name(EYE_RNN_PRESETS))
+EYE_RNN = Row("sequence", EyeRnnConfig, roa_rnn, EyeRnnConfig(5), by_name(EYE_RNN_PRESETS))
 ROA_FNN = Row("depth", RoaFnnConfig, roa_fnn, RoaFnnConfig(6, 3), by_name(ROA_FNN_PRESETS))

@@ -35,12 +35,6 @@ def skew(entries: Tensor, n: int) -> Tensor:
     return U - U.mT
 
 
-def skew_entries(A: Tensor) -> Tensor:
-    """The strict upper triangle of A, row by row: the inverse of `skew` on skew matrices."""
-    i, j = torch.triu_indices(A.shape[0], A.shape[0], 1, device=A.device)
-    return A[i, j]
-
-
 @torch.no_grad()
 def block_angles_(entries: Tensor, n: int, kind: str, generator: torch.Generator | None) -> None:
     """Fill with the skew matrix of ⌊n/2⌋ planes: a_k at (2k, 2k+1), zero elsewhere.
@@ -62,12 +56,6 @@ def cayley(A: Tensor) -> Tensor:
     """(I + A)⁻¹ (I − A): orthogonal for skew A, unitary for skew-Hermitian A."""
     eye = torch.eye(A.shape[0], dtype=A.dtype, device=A.device)
     W: Tensor = torch.linalg.solve(eye + A, eye - A)
-    return W
-
-
-def exponential(A: Tensor) -> Tensor:
-    """exp(A): orthogonal for skew A."""
-    W: Tensor = torch.linalg.matrix_exp(A)
     return W
 
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TypeVar, Unpack
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from roann.lab.limits import HiddenSettings, NonNegative, Width
 from roann.lab.models.base import Preset, rmsprop
-from roann.lab.models.recurrence import DrivenSystem, Factory, Transition, parameter, row, uniform_
+from roann.lab.models.recurrence import DrivenSystem, Source, Transition, row
 from roann.lab.models.skew import cayley, skew_hermitian
 
 C = TypeVar("C", bound=HiddenSettings)
@@ -40,26 +39,19 @@ class UnitarySystem(DrivenSystem[C]):
     State and output are the 2N real numbers [Re h; Im h].
     """
 
-    def _build(self, **factory: Unpack[Factory]) -> None:
-        self.hidden_size = N = self.config.hidden_size
-        self.state_size = self.output_size = 2 * N
-        self.V = parameter(2 * N, self.input_size, **factory)
-        self.b = parameter(N, **factory)
-        self.h_0 = parameter(2 * N, **factory)
+    input_map = ("V",)
 
-    def reset_cell(self, generator: torch.Generator | None) -> None:
-        """Draw V Glorot uniform, as (I, 2N), b ~ U(±0.01) and h₀ ~ U(±√(3/(2N)))."""
-        nn.init.xavier_uniform_(self.V, generator=generator)
-        uniform_(0.01, generator, self.b)
-        uniform_(math.sqrt(3 / self.state_size), generator, self.h_0)
+    def build(self, new: Source) -> None:
+        """V Glorot uniform, as (I, 2N), b ~ U(±0.01) and h₀ ~ U(±√(3/(2N)))."""
+        N = self.config.hidden_size
+        self.state_size = self.output_size = 2 * N
+        self.V = new.drawn(nn.init.xavier_uniform_, 2 * N, self.input_size)
+        self.b = new.uniform(0.01, N)
+        self.h_0 = new.uniform(math.sqrt(3 / (2 * N)), 2 * N)
 
     @abstractmethod
     def unitary(self) -> Callable[[Tensor], Tensor]:
         """The map [Re h; Im h] ↦ [Re W h; Im W h], for the present parameters."""
-
-    def drive(self, u: Tensor) -> Tensor:
-        """V u."""
-        return u @ self.V.mT
 
     def transition(self) -> Transition:
         """h, d ↦ modReLU_b(W h + d)."""
@@ -71,15 +63,10 @@ class UnitarySystem(DrivenSystem[C]):
         return self.h_0.expand(batch, -1)
 
 
-@dataclass(frozen=True)
 class URnnConfig(HiddenSettings):
-    """Settings of uRNN.
+    """Settings of uRNN."""
 
-    Attributes:
-        hidden_size: number of complex units, N; the state has 2N real numbers.
-    """
-
-    hidden_size: Width = 512
+    hidden_size: Width = 512  # number of complex units, N; the state has 2N real numbers.
 
 
 def restricted_unitary(
@@ -108,12 +95,9 @@ def restricted_unitary(
     return apply
 
 
-def draw_restricted_unitary_(
-    theta: Tensor, reflections: Tensor, generator: torch.Generator | None
-) -> None:
+def draw_restricted_unitary(N: int, new: Source) -> tuple[nn.Parameter, nn.Parameter]:
     """The published first values: θ ~ U(±π), reflections ~ U(±√(6/(2 + 2N)))."""
-    uniform_(math.pi, generator, theta)
-    uniform_(math.sqrt(6 / (2 + 2 * theta.shape[1])), generator, reflections)
+    return new.uniform(math.pi, 3, N), new.uniform(math.sqrt(6 / (2 + 2 * N)), 2, 2, N)
 
 
 class URnn(UnitarySystem[URnnConfig]):
@@ -132,7 +116,6 @@ class URnn(UnitarySystem[URnnConfig]):
     16,394 at N = 512. All of it is stored as real numbers. (The lengths and phases of the
     two reflection vectors have no effect; they are counted, as published.)
 
-    Start: phases U(±π), reflections and V Glorot uniform, b ~ U(±0.01), h₀ ~ U(±√(3/(2N))).
     Public versions put an ε into |z| (the map then contracts), draw h₀ anew at every call, or give
     NaN gradients at z = 0; see `complex_modrelu`.
 
@@ -146,19 +129,13 @@ class URnn(UnitarySystem[URnnConfig]):
     head_init = "xavier_uniform"
     permutation: Tensor
 
-    def _build(self, **factory: Unpack[Factory]) -> None:
-        super()._build(**factory)
-        N = self.hidden_size
-        self.theta = parameter(3, N, **factory)
-        self.reflections = parameter(2, 2, N, **factory)
-        self.register_buffer("permutation", torch.arange(N, device=factory.get("device")))
-
-    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw the first values, Π among them."""
-        N, device = self.hidden_size, self.permutation.device
-        self.permutation.copy_(torch.randperm(N, generator=generator, device=device))
-        draw_restricted_unitary_(self.theta, self.reflections, generator)
-        self.reset_cell(generator)
+    def build(self, new: Source) -> None:
+        N, device = self.config.hidden_size, new.empty().device
+        permutation = torch.randperm(N, generator=new.generator, device=device)
+        theta, reflections = draw_restricted_unitary(N, new)
+        super().build(new)
+        self.theta, self.reflections = theta, reflections
+        self.register_buffer("permutation", permutation)
 
     def unitary(self) -> Callable[[Tensor], Tensor]:
         apply = restricted_unitary(self.theta, self.reflections, self.permutation)
@@ -167,7 +144,7 @@ class URnn(UnitarySystem[URnnConfig]):
             z = apply(torch.complex(*h.chunk(2, -1)))
             return torch.cat([z.real, z.imag], -1)
 
-        if self.hidden_size > DENSE:
+        if self.config.hidden_size > DENSE:
             return real_apply
         matrix = real_apply(torch.eye(self.state_size, dtype=self.b.dtype, device=self.b.device))
         return lambda h: h @ matrix
@@ -184,14 +161,10 @@ URNN_PRESETS = [
 URNN = row(URnn, URnnConfig(4), URNN_PRESETS)
 
 
-@dataclass(frozen=True)
 class FullCapacityURnnConfig(URnnConfig):
-    """Settings of the full-capacity uRNN: those of uRNN, and a rate.
+    """Settings of the full-capacity uRNN: those of uRNN, and a rate."""
 
-    Attributes:
-        unitary_rate: step size λ of the unitary matrix, as a multiple of the learning rate.
-    """
-
+    # step size λ of the unitary matrix, as a multiple of the learning rate.
     unitary_rate: NonNegative = 0.01
 
 
@@ -215,10 +188,9 @@ class FullCapacityURnn(UnitarySystem[FullCapacityURnnConfig]):
     Count: N² + N + 2N + 2N·I, and 2N·10 + 10 for a readout: 274,954 at N = 512, which the table
     rounds down to 270k. N² is the real dimension of U(N), and what is stored.
 
-    Start: W as a random uRNN product, V Glorot uniform, b ~ U(±0.01) (0 in the published psMNIST
-    run), h₀ ~ U(±√(3/(2N))).
-    Public code keeps W as a free 2N×2N real matrix and takes only the upper blocks of its gradient
-    for G: its step is about half as long and not along the gradient.
+    W starts as a random uRNN product; b starts at 0 in the published psMNIST run. Public
+    code keeps W as a free 2N×2N real matrix and takes only the upper blocks of its gradient for G:
+    its step is about half as long and not along the gradient.
 
     Example:
         >>> system = FullCapacityURnn(1, FullCapacityURnnConfig(8), dtype=torch.float64)
@@ -231,24 +203,17 @@ class FullCapacityURnn(UnitarySystem[FullCapacityURnnConfig]):
     head_init = "xavier_uniform"
     base: Tensor
 
-    def _build(self, **factory: Unpack[Factory]) -> None:
-        super()._build(**factory)
-        N = self.hidden_size
-        self.K = parameter(N, N, **factory)
-        # Re and Im apart: complex tensors are not everywhere at home (checkpoints, casts).
-        self.register_buffer("base", torch.empty(2, N, N, **factory))
-
     @torch.no_grad()
-    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw the first values, B among them."""
-        N, like = self.hidden_size, self.base
-        theta, reflections = like.new_empty(3, N), like.new_empty(2, 2, N)
-        draw_restricted_unitary_(theta, reflections, generator)
-        permutation = torch.randperm(N, generator=generator, device=like.device)
-        eye = torch.eye(N, dtype=like.dtype, device=like.device)
+    def build(self, new: Source) -> None:
+        N = self.config.hidden_size
+        # Re and Im apart: complex tensors are not everywhere at home (checkpoints, casts).
+        self.register_buffer("base", new.empty(2, N, N))
+        theta, reflections = draw_restricted_unitary(N, new)
+        permutation = torch.randperm(N, generator=new.generator, device=self.base.device)
+        eye = torch.eye(N, dtype=self.base.dtype, device=self.base.device)
         self.set_base(restricted_unitary(theta, reflections, permutation)(eye).mT)
-        nn.init.zeros_(self.K)
-        self.reset_cell(generator)
+        super().build(new)
+        self.K = new.constant(0, N, N)
 
     def set_base(self, W: Tensor) -> None:
         """B ← the unitary matrix W (N, N), complex."""
