@@ -93,6 +93,7 @@ class RunContext:
             self._best = None
 
     def _warn(self, state: State, error: OSError) -> None:
-        then = "training goes on, and the next one is tried as usual"
-        why = f"no checkpoint could be written ({error.strerror})"
-        _log.warning("step %d: %s; %s.", state.step, why, then)
+        _log.warning(
+            "step %d: no checkpoint could be written (%s); training goes on, and the next one is "
+            "tried as usual.", state.step, error.strerror,
+        )  # fmt: skip
