@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Annotated
 
 import torch
@@ -42,7 +41,6 @@ MARKER_RULES: dict[str, Rule] = {
 }
 
 
-@dataclass(frozen=True)
 class AddingConfig(Settings):
     """Settings of the adding problem.
 

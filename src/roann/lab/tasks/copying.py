@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Annotated
 
 import torch
@@ -29,7 +28,6 @@ LAYOUTS: dict[str, tuple[int, int | None]] = {
 }
 
 
-@dataclass(frozen=True)
 class CopyingConfig(Settings):
     """Settings of the copying memory task.
 

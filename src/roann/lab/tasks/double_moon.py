@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Annotated
 
 import torch
@@ -18,7 +17,6 @@ from roann.lab.tasks.base import Batch, EpochTask
 WINDOW = ((-20.0, 30.0), (-15.0, 20.0))  # of the paper's decision surfaces: x₁, x₂
 
 
-@dataclass(frozen=True)
 class DoubleMoonConfig(Settings):
     """Settings of the double-moon task.
 

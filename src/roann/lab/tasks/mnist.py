@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
@@ -47,7 +46,6 @@ PERMUTATIONS: dict[str, Callable[[], list[int]]] = {
 }
 
 
-@dataclass(frozen=True)
 class SMnistConfig(Settings):
     """Settings of sequential MNIST, pixels in reading order.
 
@@ -71,7 +69,6 @@ class SMnistConfig(Settings):
             limits.fail("batch_size", f"a divisor of {images}", self.batch_size)
 
 
-@dataclass(frozen=True)
 class PsMnistConfig(SMnistConfig):
     """Settings of permuted sequential MNIST.
 
