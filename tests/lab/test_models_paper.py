@@ -10,11 +10,13 @@ from torch.nn.functional import linear
 
 from roann.filters import FILTERS
 from roann.lab.models import MODELS, build_model
-from roann.lab.models.baselines import Gru, GruConfig, Lstm, LstmConfig, VanillaRnn
-from roann.lab.models.baselines import VanillaRnnConfig as RnnConfig
-from roann.lab.models.depth import Fnn, FnnConfig
+from roann.lab.models.fnn import Fnn, FnnConfig
+from roann.lab.models.gru import Gru, GruConfig
 from roann.lab.models.heads import HEAD_INITS, linear_head
+from roann.lab.models.lstm import Lstm, LstmConfig
 from roann.lab.models.roa import EyeRnnConfig, RoaFnnConfig, RoaRnnConfig
+from roann.lab.models.vanilla_rnn import VanillaRnn
+from roann.lab.models.vanilla_rnn import VanillaRnnConfig as RnnConfig
 
 SEQUENCE = SimpleNamespace(input_size=2, output_size=3, horizon=40, readout="all")
 MOON = SimpleNamespace(input_size=2, output_size=1, horizon=None, readout="none")

@@ -8,24 +8,13 @@ from given_weights import F, filled, inputs, noise, rng
 from torch.func import jacrev
 
 from roann import PAPER, RoaEuler, RoaRNN
-from roann.lab.models.oscillators import (
-    CoRnn,
-    CoRnnConfig,
-    Lem,
-    LemConfig,
-    Unicornn,
-    UnicornnConfig,
-)
-from roann.lab.models.residual import (
-    AntisymmetricRnn,
-    AntisymmetricRnnConfig,
-    FastRnn,
-    FastRnnConfig,
-    LeakyEsn,
-    LeakyEsnConfig,
-    LipschitzRnn,
-    LipschitzRnnConfig,
-)
+from roann.lab.models.antisymmetric import AntisymmetricRnn, AntisymmetricRnnConfig
+from roann.lab.models.cornn import CoRnn, CoRnnConfig
+from roann.lab.models.fastrnn import FastRnn, FastRnnConfig
+from roann.lab.models.leaky_esn import LeakyEsn, LeakyEsnConfig
+from roann.lab.models.lem import Lem, LemConfig
+from roann.lab.models.lipschitz import LipschitzRnn, LipschitzRnnConfig
+from roann.lab.models.unicornn import Unicornn, UnicornnConfig
 
 N = 5
 EYE = torch.eye(N, dtype=torch.float64)

@@ -5,15 +5,26 @@ import torch
 from torch import nn
 
 from roann.lab.models import MODELS
+from roann.lab.models.antisymmetric import AntisymmetricRnnConfig
 from roann.lab.models.base import SequenceSystem, count_parameters
-from roann.lab.models.baselines import BnLstmConfig, GruConfig, LstmConfig, VanillaRnnConfig
+from roann.lab.models.bn_lstm import BnLstmConfig
+from roann.lab.models.cornn import CoRnnConfig
 from roann.lab.models.dilated import DilatedCnnConfig, DilatedRnnConfig
+from roann.lab.models.exprnn import ExpRnnConfig
+from roann.lab.models.fastrnn import FastRnnConfig
+from roann.lab.models.gru import GruConfig
 from roann.lab.models.indrnn import DenseIndRnnConfig, IndRnnConfig, ResidualIndRnnConfig
-from roann.lab.models.memory import LmuConfig, NruConfig, ShufflingRnnConfig
-from roann.lab.models.orthogonal import ExpRnnConfig, NnRnnConfig, ScoRnnConfig
-from roann.lab.models.oscillators import CoRnnConfig, LemConfig, UnicornnConfig
-from roann.lab.models.residual import AntisymmetricRnnConfig, FastRnnConfig, LipschitzRnnConfig
+from roann.lab.models.lem import LemConfig
+from roann.lab.models.lipschitz import LipschitzRnnConfig
+from roann.lab.models.lmu import LmuConfig
+from roann.lab.models.lstm import LstmConfig
+from roann.lab.models.nnrnn import NnRnnConfig
+from roann.lab.models.nru import NruConfig
+from roann.lab.models.scornn import ScoRnnConfig
+from roann.lab.models.shuffling import ShufflingRnnConfig
+from roann.lab.models.unicornn import UnicornnConfig
 from roann.lab.models.unitary import FullCapacityURnnConfig, URnnConfig
+from roann.lab.models.vanilla_rnn import VanillaRnnConfig
 
 SIZES = [
     # torch's second bias: N per gate more than the sheet's count; see Note [Two biases].

@@ -5,7 +5,8 @@ import torch
 from given_weights import F, noise, rng
 from torch.func import jacrev
 
-from roann.lab.models.depth import Highway, HighwayConfig, ResidualMlp, ResidualMlpConfig
+from roann.lab.models.highway import Highway, HighwayConfig
+from roann.lab.models.residual_mlp import ResidualMlp, ResidualMlpConfig
 
 D = torch.float64
 N = 4

@@ -5,8 +5,9 @@ import torch
 from given_weights import F, filled, inputs, noise, rng
 from torch import nn
 
-from roann.lab.models.baselines import EPS, RATE, BnLstm, BnLstmConfig, Lstm, LstmConfig
+from roann.lab.models.bn_lstm import EPS, RATE, BnLstm, BnLstmConfig
 from roann.lab.models.dilated import DilatedCnn, DilatedCnnConfig, DilatedRnn, DilatedRnnConfig
+from roann.lab.models.lstm import Lstm, LstmConfig
 
 D = torch.float64
 TORCH = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}

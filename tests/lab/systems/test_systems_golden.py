@@ -8,48 +8,26 @@ import torch
 from given_weights import F, filled, inputs, rng, skew_entries
 from torch import Tensor
 
-from roann.lab.models.baselines import BnLstm, BnLstmConfig
-from roann.lab.models.depth import Highway, HighwayConfig, ResidualMlp, ResidualMlpConfig
+from roann.lab.models.antisymmetric import AntisymmetricRnn, AntisymmetricRnnConfig
+from roann.lab.models.bn_lstm import BnLstm, BnLstmConfig
+from roann.lab.models.cornn import CoRnn, CoRnnConfig
 from roann.lab.models.dilated import DilatedCnn, DilatedCnnConfig, DilatedRnn, DilatedRnnConfig
+from roann.lab.models.exprnn import ExpRnn, ExpRnnConfig
+from roann.lab.models.fastrnn import FastRnn, FastRnnConfig
+from roann.lab.models.highway import Highway, HighwayConfig
 from roann.lab.models.indrnn import IndRnn, IndRnnConfig
-from roann.lab.models.memory import (
-    LinearRecurrence,
-    Lmu,
-    LmuConfig,
-    Nru,
-    NruConfig,
-    ShufflingRnn,
-    ShufflingRnnConfig,
-    delay_network,
-)
-from roann.lab.models.orthogonal import (
-    ExpRnn,
-    ExpRnnConfig,
-    NnRnn,
-    NnRnnConfig,
-    ScoRnn,
-    ScoRnnConfig,
-    above_blocks,
-)
-from roann.lab.models.oscillators import (
-    CoRnn,
-    CoRnnConfig,
-    Lem,
-    LemConfig,
-    Unicornn,
-    UnicornnConfig,
-)
+from roann.lab.models.leaky_esn import LeakyEsn, LeakyEsnConfig
+from roann.lab.models.lem import Lem, LemConfig
+from roann.lab.models.lipschitz import LipschitzRnn, LipschitzRnnConfig
+from roann.lab.models.lmu import Lmu, LmuConfig, delay_network
+from roann.lab.models.lru import LinearRecurrence
+from roann.lab.models.nnrnn import NnRnn, NnRnnConfig, above_blocks
+from roann.lab.models.nru import Nru, NruConfig
 from roann.lab.models.recurrence import Source
-from roann.lab.models.residual import (
-    AntisymmetricRnn,
-    AntisymmetricRnnConfig,
-    FastRnn,
-    FastRnnConfig,
-    LeakyEsn,
-    LeakyEsnConfig,
-    LipschitzRnn,
-    LipschitzRnnConfig,
-)
+from roann.lab.models.residual_mlp import ResidualMlp, ResidualMlpConfig
+from roann.lab.models.scornn import ScoRnn, ScoRnnConfig
+from roann.lab.models.shuffling import ShufflingRnn, ShufflingRnnConfig
+from roann.lab.models.unicornn import Unicornn, UnicornnConfig
 from roann.lab.models.unitary import (
     FullCapacityURnn,
     FullCapacityURnnConfig,

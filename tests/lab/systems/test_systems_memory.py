@@ -9,19 +9,11 @@ from given_weights import F, filled, noise, rng
 from torch import nn
 from torch.func import jacrev
 
-from roann.lab.models.memory import (
-    LinearRecurrence,
-    Lmu,
-    LmuConfig,
-    Lru,
-    LruConfig,
-    Nru,
-    NruConfig,
-    ShufflingRnn,
-    ShufflingRnnConfig,
-    delay_network,
-)
+from roann.lab.models.lmu import Lmu, LmuConfig, delay_network
+from roann.lab.models.lru import LinearRecurrence, Lru, LruConfig
+from roann.lab.models.nru import Nru, NruConfig
 from roann.lab.models.recurrence import Source
+from roann.lab.models.shuffling import ShufflingRnn, ShufflingRnnConfig
 
 D = torch.float64
 

@@ -8,16 +8,10 @@ from given_weights import F, filled, inputs, noise, rng, skew_entries
 from torch import Tensor, nn
 from torch.func import jacrev
 
-from roann.lab.models.orthogonal import (
-    ExpRnn,
-    ExpRnnConfig,
-    NnRnn,
-    NnRnnConfig,
-    ScoRnn,
-    ScoRnnConfig,
-    above_blocks,
-    modrelu,
-)
+from roann.lab.models.exprnn import ExpRnn, ExpRnnConfig
+from roann.lab.models.nnrnn import NnRnn, NnRnnConfig, above_blocks
+from roann.lab.models.orthogonal import modrelu
+from roann.lab.models.scornn import ScoRnn, ScoRnnConfig
 from roann.lab.models.skew import block_angles_, skew, skew_hermitian, skew_size
 from roann.lab.models.unitary import (
     DENSE,

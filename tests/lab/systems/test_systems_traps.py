@@ -7,15 +7,10 @@ import torch
 from given_weights import F, filled, noise, rng, skew_entries
 from torch import Tensor
 
-from roann.lab.models.baselines import EPS, BnLstm, BnLstmConfig
-from roann.lab.models.orthogonal import (
-    ExpRnn,
-    ExpRnnConfig,
-    NnRnn,
-    NnRnnConfig,
-    ScoRnn,
-    ScoRnnConfig,
-)
+from roann.lab.models.bn_lstm import EPS, BnLstm, BnLstmConfig
+from roann.lab.models.exprnn import ExpRnn, ExpRnnConfig
+from roann.lab.models.nnrnn import NnRnn, NnRnnConfig
+from roann.lab.models.scornn import ScoRnn, ScoRnnConfig
 from roann.lab.models.skew import skew
 
 D = torch.float64

@@ -12,14 +12,17 @@ from torch import Tensor, nn
 
 from roann.kernels.activations import ACTIVATIONS
 from roann.lab.limits import HiddenSettings, Length, OneOf, Width, fail
-from roann.lab.models import baselines
 from roann.lab.models.base import Preset, SequenceSystem, rmsprop
+from roann.lab.models.baselines import TorchSystem
+from roann.lab.models.gru import Gru, GruConfig
+from roann.lab.models.lstm import Lstm, LstmConfig
 from roann.lab.models.recurrence import ConfiguredSystem, Source, row
+from roann.lab.models.vanilla_rnn import VanillaRnn, VanillaRnnConfig
 
-CELLS: dict[str, tuple[type[baselines.TorchSystem[Any]], Callable[[int], Any]]] = {
-    "rnn": (baselines.VanillaRnn, partial(baselines.VanillaRnnConfig, nonlinearity="tanh")),
-    "gru": (baselines.Gru, baselines.GruConfig),
-    "lstm": (baselines.Lstm, baselines.LstmConfig),
+CELLS: dict[str, tuple[type[TorchSystem[Any]], Callable[[int], Any]]] = {
+    "rnn": (VanillaRnn, partial(VanillaRnnConfig, nonlinearity="tanh")),
+    "gru": (Gru, GruConfig),
+    "lstm": (Lstm, LstmConfig),
 }
 
 

@@ -1,0 +1,53 @@
+"""Vanilla RNN, from torch itself."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import torch
+from torch import Tensor, nn
+
+from roann.lab.limits import HiddenSettings, OneOf
+from roann.lab.models.base import Preset, adam
+from roann.lab.models.baselines import TorchSystem
+from roann.lab.models.recurrence import row
+
+
+class VanillaRnnConfig(HiddenSettings):
+    """Settings of a vanilla RNN."""
+
+    # activation function φ: "relu" (the paper's) or "tanh".
+    nonlinearity: Annotated[str, OneOf(("relu", "tanh"))] = "relu"
+
+
+class VanillaRnn(TorchSystem[VanillaRnnConfig]):
+    r"""Vanilla RNN, J. L. Elman, `Finding structure in time
+    <https://doi.org/10.1207/s15516709cog1402_1>`_, 1990.
+
+        h' = φ(W h + W_i u + b_i + b_h)
+
+    The Jacobian is D W, with D = diag φ'. φ is the paper's ReLU, or tanh.
+
+    Count: N² + N·I + 2N, and 10N + 10 for a readout: 68,874 at N = 256. The table's 68k, quoted
+    from Chang et al. 2017, fits one bias: 68,618, rounded down; see Note [Two biases].
+
+    Example:
+        >>> system = VanillaRnn(1, VanillaRnnConfig(8), dtype=torch.float64)
+        >>> W = system.core.weight_hh_l0
+        >>> bool((W @ W.mT - torch.eye(8)).abs().max() < 1e-13)
+        True
+    """
+
+    layer = nn.RNN
+
+    def step(self, x: Tensor, u: Tensor) -> Tensor:
+        y = self.affine("ih", u) + self.affine("hh", x)
+        return torch.relu(y) if self.config.nonlinearity == "relu" else torch.tanh(y)
+
+
+VANILLA_PRESETS = [
+    Preset("copying", VanillaRnnConfig(190), None, adam(1e-4, batch_size=128)),
+    Preset("adding", VanillaRnnConfig(128), None, adam(1e-4, batch_size=50)),
+    Preset("psmnist", VanillaRnnConfig(256), 68_874),
+]
+VANILLA_RNN = row(VanillaRnn, VanillaRnnConfig(5), VANILLA_PRESETS)
