@@ -52,59 +52,47 @@ class Train:
 
     `length`, `eval_every`, `schedule` and `probe_at` are counted in `unit`s; `warmup`, `log_every`
     and `checkpoint_every` always in iterations.
-
-    Attributes:
-        optimizer: adam, sgd (without momentum), nag (SGD with Nesterov momentum), rmsprop or
-            adagrad.
-        lr: learning rate.
-        momentum: momentum of nag; the other optimizers have none.
-        alpha: smoothing constant of rmsprop; torch's default, 0.99, if not given.
-        weight_decay: L2 penalty on the parameters; none in the paper.
-        clip_norm: largest norm of the gradient, which is scaled down to it; none in the paper.
-        clip_value: largest absolute value of an entry of the gradient; none in the paper.
-        unit: iteration or epoch; epochs are for tasks with a finite data set.
-        length: number of units to train for.
-        schedule: pairs (start, factor): from start on, the learning rate is lr * factor.
-        warmup: number of first iterations in which the learning rate grows linearly to lr.
-        eval_every: number of units between evaluations.
-        probe_at: when to measure spectrum, gradient flow and bounds; 0 is before training.
-        black_box: number of steps to measure around a loss spike; none if not given.
-        log_every: number of iterations between records of the training loss.
-        checkpoint_every: number of iterations between checkpoints; 0 for checkpoints by time only.
-        checkpoint_seconds: number of seconds between checkpoints.
-        stop_score: stop when the primary score of the first evaluation set reaches this.
-        stop_evals: number of evaluations in a row that must reach it.
-        max_seconds: stop after this much training time, over all resumes.
-        clock: how training time is measured: wall, or processor (CPU time over threads).
-        seed: seed of weights, filters and data.
-        threads: number of torch threads; it changes the last bits of results.
-        device: cpu or cuda.
     """
 
+    # adam, sgd (without momentum), nag (SGD with Nesterov momentum), rmsprop or adagrad.
     optimizer: str = "adam"
-    lr: _Rate = 1e-3
+    lr: _Rate = 1e-3  # learning rate.
+    # momentum of nag; the other optimizers have none.
     momentum: Annotated[float, Ge(0), Le(1)] = 0.99
+    # smoothing constant of rmsprop; torch's default, 0.99, if not given.
     alpha: Annotated[float, Ge(0), Le(1)] | None = None
-    weight_decay: _Rate | None = None
+    weight_decay: _Rate | None = None  # L2 penalty on the parameters; none in the paper.
+    # largest norm of the gradient, which is scaled down to it; none in the paper.
     clip_norm: _Rate | None = None
+    # largest absolute value of an entry of the gradient; none in the paper.
     clip_value: _Rate | None = None
+    # iteration or epoch; epochs are for tasks with a finite data set.
     unit: Literal["iteration", "epoch"] = "iteration"
-    length: _Some = 1000
+    length: _Some = 1000  # number of units to train for.
+    # pairs (start, factor): from start on, the learning rate is lr * factor.
     schedule: tuple[tuple[_Count, _Rate], ...] = ()
+    # number of first iterations in which the learning rate grows linearly to lr.
     warmup: _Count = 0
-    eval_every: _Some = 100
+    eval_every: _Some = 100  # number of units between evaluations.
+    # when to measure spectrum, gradient flow and bounds; 0 is before training.
     probe_at: tuple[_Count, ...] = ()
+    # number of steps to measure around a loss spike; none if not given.
     black_box: _Some | None = None
-    log_every: _Some = 10
+    log_every: _Some = 10  # number of iterations between records of the training loss.
+    # number of iterations between checkpoints; 0 for checkpoints by time only.
     checkpoint_every: _Count = 0
-    checkpoint_seconds: _Seconds = 60.0
+    checkpoint_seconds: _Seconds = 60.0  # number of seconds between checkpoints.
+    # stop when the primary score of the first evaluation set reaches this.
     stop_score: float | None = None
-    stop_evals: _Some = 1
-    max_seconds: _Seconds | None = None
+    stop_evals: _Some = 1  # number of evaluations in a row that must reach it.
+    max_seconds: _Seconds | None = None  # stop after this much training time, over all resumes.
+    # how training time is measured: wall, or processor (CPU time over threads).
     clock: Literal["wall", "processor"] = "wall"
+    # seed of weights, filters and data.
     seed: Annotated[int, Ge(0), Le(2**62), tyro.conf.arg(aliases=("--seed",))] = 0
+    # number of torch threads; it changes the last bits of results.
     threads: Annotated[int, Ge(1), Le(1024)] = 1
-    device: Literal["cpu", "cuda"] = "cpu"
+    device: Literal["cpu", "cuda"] = "cpu"  # cpu or cuda.
 
 
 @dataclass(frozen=True)

@@ -42,20 +42,14 @@ MARKER_RULES: dict[str, Rule] = {
 
 
 class AddingConfig(Settings):
-    """Settings of the adding problem.
+    """Settings of the adding problem."""
 
-    Attributes:
-        length: sequence length T.
-        batch_size: number of sequences in a batch.
-        markers: where the two marked numbers are: paper (one in each half), urnn (one in each of
-            two equal halves) or anywhere.
-        eval_batches: number of batches in an evaluation.
-    """
-
-    length: Annotated[int, Range(2, LENGTH)] = 200
-    batch_size: Width = 50
+    length: Annotated[int, Range(2, LENGTH)] = 200  # sequence length T.
+    batch_size: Width = 50  # number of sequences in a batch.
+    # where the two marked numbers are: paper (one in each half), urnn (one in each of two equal
+    # halves) or anywhere.
     markers: Annotated[str, OneOf(MARKER_RULES)] = "paper"
-    eval_batches: Batches = 1
+    eval_batches: Batches = 1  # number of batches in an evaluation.
 
 
 class Adding(EndlessTask):

@@ -29,24 +29,17 @@ LAYOUTS: dict[str, tuple[int, int | None]] = {
 
 
 class CopyingConfig(Settings):
-    """Settings of the copying memory task.
+    """Settings of the copying memory task."""
 
-    Attributes:
-        lag: number L of blanks between the symbols and their recall.
-        symbols: number S of symbols to recall.
-        batch_size: number of sequences in a batch.
-        layout: where the marker is: paper (at the first recalled symbol), marker-before (one step
-            earlier) or marker-through (from there to the end).
-        encoding: one-hot (ten inputs) or scalar (one input, 0 to 9).
-        eval_batches: number of batches in an evaluation.
-    """
-
-    lag: Length = 400
-    symbols: Annotated[int, Range(1, 10_000)] = 10
-    batch_size: Width = 128
+    lag: Length = 400  # number L of blanks between the symbols and their recall.
+    symbols: Annotated[int, Range(1, 10_000)] = 10  # number S of symbols to recall.
+    batch_size: Width = 128  # number of sequences in a batch.
+    # where the marker is: paper (at the first recalled symbol), marker-before (one step earlier) or
+    # marker-through (from there to the end).
     layout: Annotated[str, OneOf(LAYOUTS)] = "paper"
+    # one-hot (ten inputs) or scalar (one input, 0 to 9).
     encoding: Annotated[str, OneOf(("one-hot", "scalar"))] = "one-hot"
-    eval_batches: Batches = 1
+    eval_batches: Batches = 1  # number of batches in an evaluation.
 
 
 class Copying(EndlessTask):

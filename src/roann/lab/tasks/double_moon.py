@@ -18,22 +18,15 @@ WINDOW = ((-20.0, 30.0), (-15.0, 20.0))  # of the paper's decision surfaces: xâ‚
 
 
 class DoubleMoonConfig(Settings):
-    """Settings of the double-moon task.
+    """Settings of the double-moon task."""
 
-    Attributes:
-        points: number of points, half of them on each moon.
-        radius: radius of the middle line of a moon.
-        width: width of a moon across the ring.
-        distance: how far the lower moon is moved down; negative values interlock the moons.
-        batch_size: number of points in a batch; it must divide `points`.
-        data_seed: seed of the points; runs of any seed share them.
-    """
-
-    points: Annotated[int, Range(2, LENGTH)] = 1000
-    radius: Annotated[float, Range(1e-3, 1e6)] = 10.0
-    width: float = 6.0
+    points: Annotated[int, Range(2, LENGTH)] = 1000  # number of points, half of them on each moon.
+    radius: Annotated[float, Range(1e-3, 1e6)] = 10.0  # radius of the middle line of a moon.
+    width: float = 6.0  # width of a moon across the ring.
+    # how far the lower moon is moved down; negative values interlock the moons.
     distance: Annotated[float, Range(-1e6, 1e6)] = -5.0
-    batch_size: int = 100
+    batch_size: int = 100  # number of points in a batch; it must divide `points`.
+    # seed of the points; runs of any seed share them.
     data_seed: Annotated[int, Range(0, 2**63 - 1)] = 0
 
     def __post_init__(self) -> None:

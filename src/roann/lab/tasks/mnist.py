@@ -47,19 +47,15 @@ PERMUTATIONS: dict[str, Callable[[], list[int]]] = {
 
 
 class SMnistConfig(Settings):
-    """Settings of sequential MNIST, pixels in reading order.
+    """Settings of sequential MNIST, pixels in reading order."""
 
-    Attributes:
-        batch_size: number of images in a training batch; it must divide that of training images.
-        split: paper (train on all 60,000 images) or validation (keep the last 10,000 of them for
-            validation). The 10,000 test images are evaluated in both cases.
-        eval_batch_size: number of images evaluated at once.
-        data_dir: directory of the four MNIST files; by default $ROANN_DATA, else the user's cache.
-    """
-
+    # number of images in a training batch; it must divide that of training images.
     batch_size: Annotated[int, Range(1, 10_000)] = 100
+    # paper (train on all 60,000 images) or validation (keep the last 10,000 of them for
+    # validation). The 10,000 test images are evaluated in both cases.
     split: Annotated[str, OneOf(("paper", "validation"))] = "paper"
-    eval_batch_size: Annotated[int, Range(1, 10_000)] = 1000
+    eval_batch_size: Annotated[int, Range(1, 10_000)] = 1000  # number of images evaluated at once.
+    # directory of the four MNIST files; by default $ROANN_DATA, else the user's cache.
     data_dir: str | None = None
 
     def __post_init__(self) -> None:
@@ -70,12 +66,9 @@ class SMnistConfig(Settings):
 
 
 class PsMnistConfig(SMnistConfig):
-    """Settings of permuted sequential MNIST.
+    """Settings of permuted sequential MNIST."""
 
-    Attributes:
-        permutation: order of the pixels: nengo (the paper's), urnn, nnrnn, lmu or bit-reversal.
-    """
-
+    # order of the pixels: nengo (the paper's), urnn, nnrnn, lmu or bit-reversal.
     permutation: Annotated[str, OneOf(PERMUTATIONS)] = "nengo"
 
 
