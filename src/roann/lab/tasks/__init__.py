@@ -17,24 +17,16 @@ __all__ = ["TASKS", "Batch", "Task", "TaskRow", "mean_scores"]
 
 @dataclass(frozen=True)
 class TaskRow:
-    """One task: its settings, a frozen dataclass that checks itself, its maker, and its words.
+    """One task: its settings, a frozen dataclass that checks itself, its maker, and its words."""
 
-    Attributes:
-        config: the class of its settings; every field has a default, the paper's.
-        build: from settings (and ``device=``) to the task.
-        title: its name in a report.
-        blurb: what a model must do, for a reader who has never seen the task.
-        size: the field of the settings that sets how hard it is, and its letter in the paper.
-        rho: the ρ of the paper's figure.
-        memoryless: the accuracy of a linear classifier that sees the whole sequence at once.
-    """
-
-    config: type[Any]
-    build: Callable[..., Task]
-    title: str
-    blurb: str
+    config: type[Any]  # the class of its settings; every field has a default, the paper's.
+    build: Callable[..., Task]  # from settings (and ``device=``) to the task.
+    title: str  # its name in a report.
+    blurb: str  # what a model must do, for a reader who has never seen the task.
+    # the field of the settings that sets how hard it is, and its letter in the paper.
     size: tuple[str, str] | None = None
-    rho: float | None = None
+    rho: float | None = None  # the ρ of the paper's figure.
+    # the accuracy of a linear classifier that sees the whole sequence at once.
     memoryless: float | None = None
 
 

@@ -19,15 +19,10 @@ Readout = Literal["last", "all", "none"]
 
 @dataclass(frozen=True)
 class Batch:
-    """Inputs and what should come out.
+    """Inputs and what should come out."""
 
-    Attributes:
-        inputs: (T, B, I) for sequences, (B, I) for feed-forward tasks.
-        targets: class indices (T, B) or (B,), or numbers (B, O).
-    """
-
-    inputs: Tensor
-    targets: Tensor
+    inputs: Tensor  # (T, B, I) for sequences, (B, I) for feed-forward tasks.
+    targets: Tensor  # class indices (T, B) or (B,), or numbers (B, O).
 
     @property
     def examples(self) -> int:
@@ -42,29 +37,20 @@ class Task(ABC):
     step can be had at any time, in any order, in any process, with the same bits. A task is built
     from its config and a device (``Copying(CopyingConfig(), device="cpu")``) and gives batches
     there. `EndlessTask` and `EpochTask` draw the batches of tasks without and with a data set.
-
-    Attributes:
-        name: its name in the table `roann.lab.tasks.TASKS`.
-        input_size: I.
-        output_size: O, the number of classes or of predicted numbers.
-        horizon: the denominator of α = ρ / horizon; None if it is the model's depth.
-        readout: which states the head reads: "last", "all", or "none" for a feed-forward task.
-        batch_size: B of a training batch.
-        epoch_steps: updates in an epoch; None where data are drawn without end.
-        trivial: the scores of a model that learned nothing but the statistics of the targets.
-        primary: the score people look at.
-        better: whether that score should be "lower" or "higher".
     """
 
-    name: str
-    input_size: int
-    output_size: int
-    horizon: int | None
+    name: str  # its name in the table `roann.lab.tasks.TASKS`.
+    input_size: int  # I.
+    output_size: int  # O, the number of classes or of predicted numbers.
+    horizon: int | None  # the denominator of α = ρ / horizon; None if it is the model's depth.
+    # which states the head reads: "last", "all", or "none" for a feed-forward task.
     readout: Readout
-    batch_size: int
-    epoch_steps: int | None
+    batch_size: int  # B of a training batch.
+    epoch_steps: int | None  # updates in an epoch; None where data are drawn without end.
+    # the scores of a model that learned nothing but the statistics of the targets.
     trivial: Mapping[str, float]
-    primary: ClassVar[str]
+    primary: ClassVar[str]  # the score people look at.
+    # whether that score should be "lower" or "higher".
     better: ClassVar[Literal["lower", "higher"]]
 
     def __init__(self, config: Any, device: torch.device | str = "cpu") -> None:
@@ -131,13 +117,9 @@ class EndlessTask(Task):
 
 
 class EpochTask(Task):
-    """A task with a data set, whose examples are shuffled again in every epoch.
+    """A task with a data set, whose examples are shuffled again in every epoch."""
 
-    Attributes:
-        stream: name of the random stream of the order.
-    """
-
-    stream: ClassVar[str]
+    stream: ClassVar[str]  # name of the random stream of the order.
     epoch_steps: int
     _order: tuple[tuple[int, int], Tensor] | None = None
 
