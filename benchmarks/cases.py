@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
-from benchmarks import depth, memory, peers, scale
+from benchmarks import depth, memory, peers, scale, streaming
 from benchmarks.flops import FILTERS
 from benchmarks.peers import Sequences, recurrent
 from benchmarks.plan import ADDING, COPYING, PSMNIST, Plan, measured
@@ -92,6 +92,7 @@ CASES: dict[str, Callable[[Plan], list[Row]]] = {
     "fnn": fnn,
     "packed": packed,
     "cell": cell,
+    "streaming": streaming.streaming,
     "modes": modes,
     "growth": scale.growth,
     "lab": scale.lab,
