@@ -127,10 +127,9 @@ def test_in_half_precision_the_state_is_not_rounded(dtype):
 
 
 def test_weights_are_computed_once_and_again_after_a_change(monkeypatch):
-    counted = []
+    model, counted = rnn(learn_rho=True), []
     bound = norm.schatten_and_power
     monkeypatch.setattr(norm, "schatten_and_power", lambda W: counted.append(1) or bound(W))
-    model = rnn(learn_rho=True)
     stream, u = StreamingRoa(model), drawn(10, 1)
     assert len(counted) == 2
     h = None
@@ -138,6 +137,11 @@ def test_weights_are_computed_once_and_again_after_a_change(monkeypatch):
         _, h = stream.step(u_k, h)
     stream(u, h)
     assert len(counted) == 2
+    with torch.no_grad():
+        model.weight_hh_l1.mul_(2)
+    stream.step(u[0], h)
+    stream(u, h)
+    assert len(counted) == 4
 
 
 def loaded(model):
