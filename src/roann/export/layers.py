@@ -130,7 +130,7 @@ def _drive(graph: Graph, scan: Scan, u: str) -> str:
 
 def _step(graph: Graph, scan: Scan, x: str, drive: str) -> str:
     """α φ(W x + drive) + (1 − α) O x."""
-    alpha = torch.as_tensor(scan.alpha).detach().to(graph.dtype)
+    alpha = torch.as_tensor(scan.alpha, dtype=graph.dtype).detach()
     y = graph.node("Gemm", x, graph.constant(scan.W), drive, transB=1)
     value = graph.node("Mul", graph.constant(alpha), PHI[scan.phi.name](graph, y))
     kept = graph.node("Mul", graph.constant(1 - alpha), _filtered(graph, scan.O, x))

@@ -10,7 +10,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from roann import _checks
 from roann.filters.base import full_precision
-from roann.functional import as_form, roa_scan, roa_step
+from roann.functional import as_form, roa_scan, step
 from roann.nn import layout
 from roann.nn.maps import Scan
 from roann.nn.rnn import RoaRNN
@@ -97,10 +97,7 @@ class StreamingRoa:
         u = self._entered(input)
         states = []
         for scan, own in zip(self._scans, x.unbind(0), strict=True):
-            new = roa_step(
-                own, scan.W, scan.O, scan.alpha,
-                u=u, W_i=scan.W_i, b=scan.b, nonlinearity=scan.phi.name,
-            )  # fmt: skip
+            new = step(own, u, scan.W, scan.W_i, scan.b, scan.O, scan.alpha, scan.phi)
             states.append(new)
             u = self._rounded(new)
         return u.to(self._dtype), torch.stack(states)
