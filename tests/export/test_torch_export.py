@@ -53,7 +53,7 @@ def test_a_program_with_a_state_survives_a_file(name, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inductor's own
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")  # torch's own
 @pytest.mark.parametrize("name", MODELS)
 def test_a_package_of_aot_inductor(name, tmp_path):
     model, drawn = made(name)
