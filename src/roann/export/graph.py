@@ -88,11 +88,12 @@ class Graph:
         """A tensor of its own dtype, or integers as int64; equal memory is stored once."""
         if self._outer is not None:
             return self._outer.constant(value)
-        given = isinstance(value, Tensor)
-        t = value.detach() if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.int64)
-        key = (t.data_ptr(), tuple(t.shape), t.stride(), t.dtype)
-        if not given:
-            key = (str(value),)
+        key: tuple[Any, ...]
+        if isinstance(value, Tensor):
+            t = value.detach()
+            key = (t.data_ptr(), tuple(t.shape), t.stride(), t.dtype)
+        else:
+            t, key = torch.tensor(value, dtype=torch.int64), (str(value),)
         if key not in self._constants:  # keeps the tensor, so that its memory stays its own
             self._constants[key] = self._name("constant"), t
         return self._constants[key][0]
