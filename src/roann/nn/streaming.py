@@ -25,8 +25,8 @@ class StreamingRoa:
     at every step. They are computed again if a parameter or buffer of the model has changed.
 
     The object holds no state: what a call returns as `h_n` is the next call's `hx`. So one object
-    serves any number of streams, and threads. Nothing of a stream is kept, so memory does not grow
-    with its length. Results carry no graph, and dropout is off, as in `model.eval()`.
+    serves any number of streams. Nothing of a stream is kept, so memory does not grow with its
+    length. Results carry no graph, and dropout is off, as in `model.eval()`.
 
     `stream(input, hx)` takes a chunk and gives what `model(input, hx)` does, bit for bit. Chunks
     that follow each other give what one pass over the whole sequence does: bit for bit with the
@@ -100,7 +100,7 @@ class StreamingRoa:
             new = step(own, u, scan.W, scan.W_i, scan.b, scan.O, scan.alpha, scan.phi)
             states.append(new)
             u = self._rounded(new)
-        return u.to(self._dtype), torch.stack(states)
+        return (u if self._dtype is self._real else u.to(self._dtype)), torch.stack(states)
 
     def __call__(
         self, input: Tensor | PackedSequence, hx: Tensor | None = None
@@ -178,13 +178,16 @@ class _Watch:
 
     def __init__(self, model: nn.Module) -> None:
         self._seen: list[tuple[dict[str, Any], str, object]] = []
-        self._counted: list[tuple[Tensor, int, int]] = []
+        self._placed: list[tuple[Tensor, int]] = []
+        self._counted: list[tuple[Tensor, int]] = []
         self._kept: list[Tensor] = []  # so that their memory is not given to another tensor
         for module in model.modules():
             for held in (module._parameters, module._buffers, module._modules):
                 self._seen += [(held, name, value) for name, value in held.items()]
                 tensors = [t for t in held.values() if isinstance(t, Tensor)]
-                self._counted += [(t, _version(t), t.data_ptr()) for t in tensors]
+                self._placed += [(t, t.data_ptr()) for t in tensors]
+                # torch does not count changes in place of inference tensors.
+                self._counted += [(t, t._version) for t in tensors if not t.is_inference()]
                 self._kept += [t.detach() for t in tensors]
 
     def changed(self) -> bool:
@@ -192,12 +195,11 @@ class _Watch:
         for held, name, value in self._seen:
             if held.get(name) is not value:
                 return True
-        for t, version, address in self._counted:
-            if t.data_ptr() != address or _version(t) != version:
+        for t, address in self._placed:
+            if t.data_ptr() != address:
+                return True
+        # A loop, because a generator takes longer to make than to run.
+        for t, version in self._counted:  # noqa: SIM110
+            if t._version != version:
                 return True
         return False
-
-
-def _version(t: Tensor) -> int:
-    """How often torch counted a change in place; it does not count those of inference tensors."""
-    return 0 if t.is_inference() else t._version
