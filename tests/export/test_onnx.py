@@ -84,6 +84,17 @@ def test_every_filter_and_activation(filter, phi, dtype, tmp_path):
         held_to(model, session(model, tmp_path / "rnn.onnx"), 50, 4)
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("filter", ["qr", "broad"])
+def test_a_wide_layer_to_a_part_in_a_hundred_thousand_of_its_states(filter, tmp_path):
+    model = rnn(128, filter=filter, horizon=500)
+    file = session(model, tmp_path / "rnn.onnx")
+    for T in LENGTHS:
+        u, hx = drawn(model, T, 3)
+        for found, wanted in zip(run(file, input=u, hx=hx), model(u, hx), strict=True):
+            assert float((found - wanted).abs().max() / wanted.abs().max()) < 1e-5
+
+
 def test_every_activation_has_a_row():
     assert set(PHI) == set(ACTIVATIONS)
 
