@@ -5,7 +5,7 @@ BIN     = $(VENV)/bin
 STAMP   = $(VENV)/.installed
 PIP     = $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: demo test proofs soak reproduce results bench check docs lock clean
+.PHONY: demo test proofs soak reproduce results bench check docs wheel lock clean
 
 demo: $(STAMP)          ## why the project exists, in about a minute
 	$(BIN)/roann demo
@@ -42,8 +42,11 @@ check: $(STAMP) docs    ## style, types, documentation
 docs: $(STAMP)          ## the documentation, warnings as errors
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 
+wheel: $(STAMP)         ## a binary wheel in dist/, for every Python from 3.11 on this kind of machine
+	$(BIN)/python .ci/wheel.py dist
+
 clean:
-	rm -rf $(VENV) build docs/_build src/*.egg-info .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) build dist docs/_build src/*.egg-info .mypy_cache .pytest_cache .ruff_cache
 
 lock: $(STAMP)          ## update requirements-ci.txt after a change of constraints.txt
 	$(BIN)/python .ci/lock.py

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
-from benchmarks import contenders, memory
+from benchmarks import contenders, memory, streaming
 from benchmarks.contenders import FILTERS, TORCH, Sequences, recurrent
 from benchmarks.record import Row, SkippedError
 from benchmarks.timing import Contender, call, race
@@ -146,6 +146,12 @@ def long(quick: bool) -> Iterator[Row]:
     yield memory.peak("long-depth", "RoaFNN reversible", "reversible", n)
 
 
+def streams(quick: bool) -> Iterator[Row]:
+    """A step and a chunk of a stream, by width."""
+    for of_one in streaming.races(quick):
+        yield from raced(quick, *of_one)
+
+
 TASKS = {f"psmnist-{N}": replace(PSMNIST, N=N) for N in (178, 256, 512)}
 TASKS |= {"copying": COPYING, "adding": ADDING}
 CASES: dict[str, Callable[[bool], Iterator[Row]]] = {
@@ -153,6 +159,7 @@ CASES: dict[str, Callable[[bool], Iterator[Row]]] = {
     "fnn": fnn,
     "packed": packed,
     "cell": cell,
+    "streaming": streams,
     "modes": modes,
     "growth": growth,
     "lab": lab,

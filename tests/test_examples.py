@@ -84,3 +84,17 @@ def test_a_learned_alpha_finds_its_size():
     train = load("learned_rho")["train"]
     fixed, learned = train(1e-5, False, 500)[0], train(1e-5, True, 500)[0]
     assert learned < 0.05 < 0.15 < fixed
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # of torch.export
+def test_the_page_on_deployment_runs_and_prints_what_it_says(tmp_path, monkeypatch, capsys):
+    """Every Python block, in order; every line that prints says what."""
+    text = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
+    code = "\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
+    promised = re.findall(r"print\(.*\)  # (.*)", code)
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, "deploy.md", "exec"), {"__name__": "deploy"})
+    assert capsys.readouterr().out.splitlines() == promised
+    assert len(promised) == code.count("print(") >= 5
+    written = {"rnn.onnx", "padded.onnx", "step.onnx", "cell.onnx", "classifier.onnx", "rnn.pt2"}
+    assert {path.name for path in tmp_path.iterdir()} == written

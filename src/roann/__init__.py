@@ -4,8 +4,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from roann import diagnostics, filters, functional
+    from roann import diagnostics, export, filters, functional
     from roann.diagnostics import certify
+    from roann.export import export_onnx
     from roann.nn import (
         HypothesisWarning,
         Roa,
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
         RoaODE,
         RoaRNN,
         RoaRNNCell,
+        StreamingRoa,
         multiscale,
     )
     from roann.nn.groups import parameter_groups
@@ -35,8 +37,11 @@ __all__ = [
     "RoaODE",
     "RoaRNN",
     "RoaRNNCell",
+    "StreamingRoa",
     "certify",
     "diagnostics",
+    "export",
+    "export_onnx",
     "filters",
     "functional",
     "load",
@@ -47,10 +52,11 @@ __all__ = [
 
 # Names are fetched when first asked for: torch takes seconds to import, and the help of the
 # command line, which lives in this package, must answer at once.
-_ROOMS = ("diagnostics", "filters", "functional")
+_ROOMS = ("diagnostics", "export", "filters", "functional")
 _HOMES = {
     "PAPER": "nn.module",
     "certify": "diagnostics",
+    "export_onnx": "export",
     "load": "serialization",
     "parameter_groups": "nn.groups",
     "save": "serialization",

@@ -82,7 +82,7 @@ def roa_step(
     Reference: Eq. (12) and (19) of the paper.
     """
     phi = ACTIVATIONS[_checks.choice("nonlinearity", nonlinearity, ACTIVATIONS)]
-    return step(x, u, W, W_i, b, _form(O, x.dtype), alpha, phi)
+    return step(x, u, W, W_i, b, as_form(O, x.dtype), alpha, phi)
 
 
 def step(
@@ -106,7 +106,7 @@ def step(
         if wide["u"] is not None and wide["W_i"] is not None:
             drive = F.linear(wide["u"], wide["W_i"], b)
         x, W = wide["x"], wide["W"]  # type: ignore[assignment]
-        x_next = reference.step(x, drive, W, _form(O, x.dtype), _alpha(alpha, x), phi)
+        x_next = reference.step(x, drive, W, as_form(O, x.dtype), _alpha(alpha, x), phi)
     return x_next.to(given["x"].dtype)  # type: ignore[union-attr]
 
 
@@ -167,7 +167,7 @@ def roa_scan(
         _checks.choice("backend", backend, BACKENDS)
     _checks.choice("memory", memory, MEMORIES)
     if torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
-        cure = "a trace holds for one length only; a RoaRNNCell, which has none, can be traced"
+        cure = "a trace holds for one length only; for ONNX, use roann.export_onnx"
         _checks.fail("tracing", "torch.export or torch.compile", _TRACERS, cure, RuntimeError)
     given = _one_dtype({"x0": x0, "u": u, "W": W, "W_i": W_i, "b": b})
     dtype = given["x0"].dtype  # type: ignore[union-attr]
@@ -176,7 +176,7 @@ def roa_scan(
     x0, u, W, W_i, b = given.values()  # type: ignore[assignment]
     ragged = _ragged(batch_sizes, x0, u)
     T = _steps(None if ragged else u, W, b, ragged, steps)
-    form = _form(O, x0.dtype)
+    form = as_form(O, x0.dtype)
     if FORMS.get(form.name) is not type(form):
         form = Dense(form.to_dense())
     p = Problem(x0, u, W, W_i, b, form, _alpha(alpha, x0), phi, T, ragged)
@@ -229,7 +229,7 @@ def _alpha(alpha: float | Tensor, x: Tensor) -> Tensor:
     return alpha.to(x.dtype)
 
 
-def _form(O: Orthogonal, dtype: torch.dtype) -> Linear:
+def as_form(O: Orthogonal, dtype: torch.dtype) -> Linear:
     """O as a kernel consumes it: numbers in `dtype`, or float32 for half precision."""
     if type(O) is Dense and O.matrix.dtype is dtype and dtype not in _HALF:
         return O  # the usual case of a cell, at no cost

@@ -80,7 +80,7 @@ def save(model: nn.Module, path: str | os.PathLike[str]) -> None:
         for k, v in state.items()
         if isinstance(v, Tensor)
     }
-    _write(Path(path), to_bytes(tensors, metadata))
+    write_atomically(Path(path), to_bytes(tensors, metadata))
 
 
 @overload
@@ -322,7 +322,7 @@ def _short(value: object) -> str:
     return text if len(text) <= LONGEST else text[:LONGEST] + "…"
 
 
-def _write(path: Path, data: bytes) -> None:
+def write_atomically(path: Path, data: bytes) -> None:
     """All of the data under `path`, or nothing: written beside it, synced, then renamed."""
     try:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name + ".", suffix=".tmp")

@@ -60,6 +60,12 @@ def test_every_contender_was_measured_in_every_case(tiny):
         "fnn": ours | {"one module per layer"},
         "packed": {"roann packed", "roann padded", "nn.RNN packed", "nn.RNN padded"},
         "cell": {"RoaRNNCell qr", "RoaRNNCell permutation", "RoaRNNCell broad", "nn.RNNCell"},
+        "stream-16": {"nn.RNNCell", "nn.RNN"}
+        | {
+            f"{who} {filter}"
+            for who in ("StreamingRoa", "RoaRNNCell", "ONNX Runtime")
+            for filter in ("broad", "qr")
+        },
         "modes": {"store", "checkpoint", "reversible"},
         "growth-T": {"T = 4", "T = 8", "T = 16"},
         "lab": {"bare loop", "roann.lab.train"},

@@ -92,13 +92,15 @@ def _load() -> tuple[Library | None, str]:
     if name is not None and name not in ISAS:
         return None, f"ROANN_ISA must be one of {', '.join(ISAS)}, not {name!r}"
     here = Path(__file__).parent
-    for path in (here / f"_native{suffix}" for suffix in EXTENSION_SUFFIXES):
-        if path.exists():
-            try:
-                return Library(path, name), ""
-            except (OSError, AttributeError) as error:
-                return None, f"it could not be loaded: {error}"
-    return None, "it was not built; install a C++17 compiler (gcc or clang) and reinstall roann"
+    paths = [here / f"_native{suffix}" for suffix in EXTENSION_SUFFIXES]
+    built = [path for path in paths if path.exists()]
+    if not built:
+        return None, "it was not built; install a C++17 compiler (gcc or clang) and reinstall roann"
+    newest = max(built, key=lambda path: path.stat().st_mtime)  # a checkout may hold an old build
+    try:
+        return Library(newest, name), ""
+    except (OSError, AttributeError) as error:
+        return None, f"it could not be loaded: {error}"
 
 
 def available() -> bool:

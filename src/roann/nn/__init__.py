@@ -7,6 +7,7 @@ from roann.nn.fnn import RoaFNN
 from roann.nn.hypothesis import HypothesisWarning
 from roann.nn.ode import RoaEuler, RoaODE
 from roann.nn.rnn import RoaRNN
+from roann.nn.streaming import StreamingRoa
 from roann.nn.wrap import Roa
 
 __all__ = [
@@ -19,5 +20,6 @@ __all__ = [
     "RoaODE",
     "RoaRNN",
     "RoaRNNCell",
+    "StreamingRoa",
     "multiscale",
 ]
