@@ -30,6 +30,41 @@ from roann.estimators.network import LAST
 class RoaClassifier(ClassifierMixin, RoaEstimator):
     """Classify series of equal or unequal length with roaRNNs.
 
+    The network reads each series in both directions, pools its states, and answers through
+    LayerNorm, dropout and a linear layer that starts at zero. It is trained with Adam, 20 steps of
+    warm-up, a cosine to zero and gradient norms of at most 1.
+
+    Args:
+        hidden_size: N, neurons in each direction.
+        num_layers: recurrent layers on each other.
+        bidirectional: whether a second scan runs from the end to the beginning.
+        horizon: over how many steps gradients survive; None is the longest training series.
+        pooling: what is read from the states: any of "last", "mean_abs", "mean", "max", "change".
+        differences: whether differences from step to step are inputs too.
+        dropout: probability of dropout on the pooled states.
+        layer_options: further arguments of `RoaRNN` (or `RoaODE`), such as rho and max_norm.
+        n_networks: how many networks are trained, whose answers are averaged.
+        learning_rate, weight_decay, max_epochs, batch_size: of the training.
+        early_stopping: whether a part of the data is held out, training ends `patience` epochs
+            after the best, and the best weights stay; "auto" does so from 200 series on.
+        validation_fraction: the part held out; every network holds out another.
+        patience: in epochs.
+        class_weight: None, "balanced", or a dictionary from class to weight.
+        layout: "channels_last" or "channels_first".
+        warm_start: whether `fit` continues from the weights of the last one.
+        verbose: 1 for a progress line on stderr.
+        callbacks: called after each epoch: see `roann.estimators.Callback`.
+        device: where the networks live.
+        random_state: an int for results that can be repeated to the bit.
+
+    Attributes:
+        classes_: the classes, sorted.
+        networks_: the trained networks.
+        history_: a dictionary for each network and epoch: losses, score, learning rate.
+        horizon_: the horizon in use.
+        n_channels_in_: C.
+        n_features_in_: T if X was (n, T), else C.
+
     Example:
         >>> t = torch.linspace(0, 6, 50)
         >>> slow, fast = (torch.sin(f * t + torch.rand(20, 1) * 6) for f in (1, 2))

@@ -25,6 +25,16 @@ from roann.estimators.series import Floats, Prepared
 class RoaForecaster(RoaEstimator):
     """Forecast the next steps of one series, or of each of many, with roaRNNs.
 
+    Args:
+        steps: how many values ahead are forecast, all at once.
+        window: how many past steps a forecast is made from; None chooses from the data.
+        relative: forecast the change from the last value seen, not the value itself.
+        **others: as in `RoaClassifier`, without class_weight.
+
+    Attributes:
+        window_: the window in use.
+        networks_, history_, horizon_, n_channels_in_, n_features_in_: as in `RoaClassifier`.
+
     Example:
         >>> t = np.arange(200)
         >>> series = np.sin(t / 5) + t / 100

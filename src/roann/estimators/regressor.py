@@ -21,6 +21,8 @@ from roann.estimators.series import Floats
 class RoaRegressor(RegressorMixin, RoaEstimator):
     """Predict one number, or several, from each series with roaRNNs.
 
+    Arguments and attributes are those of `RoaClassifier`, without those of classes.
+
     Example:
         >>> X = torch.randn(60, 30).numpy()
         >>> y = X[:, ::2].mean(1)  # every other step counts
