@@ -61,5 +61,5 @@ $(STAMP): pyproject.toml constraints.txt requirements-ci.txt
 	$(PIP) download --no-deps --only-binary :all: --dest $(VENV)/files -r constraints.txt
 	$(PIP) install --no-deps --no-index --find-links $(VENV)/files --require-hashes -r requirements-ci.txt
 	rm -r $(VENV)/files
-	$(PIP) install --no-build-isolation --check-build-dependencies -c constraints.txt -e ".[lab,dev,docs]"
+	$(PIP) install --no-build-isolation --check-build-dependencies -c constraints.txt -e ".[lab,estimators,dev,docs]"
 	touch $@
