@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import pairwise
 
 from paper import measure as m
@@ -123,10 +124,8 @@ ARM: dict[str, Callable[[Arm], str]] = {
     "‖W‖ within 50": lambda a: _norm_W(a, 1, 50),
     "largest ‖W‖": lambda a: _norm_W(a, 1),
     "‖W‖ at the end": lambda a: m.number(m.lines(a.outcomes[0], "probe")[-1].get("norm_W")),
-    "after 1": lambda a: _after(a, 1),
-    "after 10": lambda a: _after(a, 10),
-    "after 11": lambda a: _after(a, 11),
 }
+ARM |= {f"after {epoch}": partial(_after, epoch=epoch) for epoch in (1, 10, 11)}
 SAME = {"end": "median at the end", "step to the goal": "goal first met"}
 SAME |= {"ln σ at the start": "ln σ before", "ln σ at the end": "ln σ after"}
 ARM |= {name: ARM[other] for name, other in SAME.items()}
