@@ -27,7 +27,7 @@ from roann.kernels.linear import FORMS
 from roann.kernels.memory import MEMORIES, Way, run_to_end
 from roann.kernels.problem import Kernel, Problem
 from roann.kernels.ragged import Ragged
-from roann.kernels.watch import transforming, without_autocast
+from roann.kernels.watch import applied, without_autocast
 
 KERNELS: dict[str, Kernel] = {"native": native, "fused": fused}  # the fastest first
 
@@ -77,14 +77,14 @@ def scan(p: Problem, backend: str, memory: str, last_only: bool) -> tuple[Tensor
     plan = " ".join((p.phi.name, p.O.name, backend, memory, keep, output))
     padded = tensors + (None,) * (len(LEAVES) + _OF_O - len(tensors))
     sizes = None if p.ragged is None else list(p.ragged.sizes)
-    call: Callable[..., Any] = torch.ops.roann.scan.default
-    if not torch.compiler.is_compiling():
-        if keep == "nothing":
-            call = torch.ops.roann.scan_forward.default
-        elif not transforming():
-            call = _Scan.apply
+    args, found, whole = (*padded, plan, p.steps, sizes), None, torch.ops.roann.scan.default
+    plain = not torch.compiler.is_compiling()
     try:
-        states, last = call(*padded, plan, p.steps, sizes)[:2]
+        if plain and keep == "nothing":
+            found = torch.ops.roann.scan_forward.default(*args)
+        elif plain:
+            found = applied(_Scan, *args)
+        states, last = (whole(*args) if found is None else found)[:2]
     except (AssertionError, NotImplementedError, RuntimeError, TypeError) as error:
         _explain(tensors, error)
         raise

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from roann.kernels import native, reference
 from roann.kernels.activations import Activation
 from roann.kernels.linear import FORMS, Linear
-from roann.kernels.watch import transforming, watched
+from roann.kernels.watch import applied, watched
 
 FEW = 8  # rows
 LARGE = 1 << 17  # rows times numbers in W; above either, torch's products are faster
@@ -90,8 +90,6 @@ def step(
             if t.requires_grad:
                 return None
         recording = W.requires_grad or any(t is not None and t.requires_grad for t in tensors)
-        if recording and transforming():  # one that follows other tensors
-            return None
     told = (library.isa, phi.code, form, number)
     x_next = torch.empty_like(x)
     # The library declines what a transform of torch.func has wrapped: it looks plain to Python.
@@ -99,7 +97,7 @@ def step(
         return None
     if recording:
         done = x_next, tensors, (told, phi, type(O))
-        x_next = _Step.apply(done, x, u, W, W_i, b)  # type: ignore[no-untyped-call]
+        return applied(_Step, done, x, u, W, W_i, b)  # type: ignore[no-any-return]
     return x_next
 
 

@@ -17,8 +17,6 @@ _NOTHING = nullcontext()
 _compiling: Callable[[], bool] = torch.compiler.is_compiling
 _undual: Callable[[Tensor], Any] = forward_ad.unpack_dual
 _tracing: Callable[[], bool] = torch.jit.is_tracing  # type: ignore[attr-defined]
-# Inside a transform of torch.func, where an autograd.Function needs `setup_context` to apply.
-transforming: Callable[[], bool] = torch._C._are_functorch_transforms_active
 
 
 def is_dual(t: Tensor) -> bool:
@@ -29,6 +27,16 @@ def is_dual(t: Tensor) -> bool:
 def watched(t: Tensor) -> bool:
     """Whether something wants to see what is done to t as operations of torch."""
     return _compiling() or is_in_torch_dispatch_mode() or _undual(t)[0] is not t or _tracing()
+
+
+def applied(function: type[torch.autograd.Function], *args: Any) -> Any:
+    """`function.apply(*args)`; None inside a transform of torch.func, where torch refuses it."""
+    try:
+        return function.apply(*args)  # type: ignore[no-untyped-call]
+    except RuntimeError as error:
+        if "setup_context" not in str(error):  # what such a function lacks there, as torch says
+            raise
+        return None
 
 
 def without_autocast(x: Tensor) -> AbstractContextManager[Any]:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from roann import _checks
 from roann.filters.base import full_precision
-from roann.kernels.watch import is_dual, transforming, watched, without_autocast
+from roann.kernels.watch import applied, is_dual, watched, without_autocast
 from roann.theorem import schatten, schatten_and_power
 
 CAP = 10.0  # of "auto"
@@ -122,11 +122,10 @@ class CapMemo:
         if max_norm is None:
             return W
         plain = type(W) in (Tensor, nn.Parameter) and type(x) is Tensor and not W.is_meta
-        if not plain or watched(W) or transforming():
-            return capped(W, max_norm)
-        return self._remembered(W, max_norm)
+        found = None if not plain or watched(W) else self._remembered(W, max_norm)
+        return capped(W, max_norm) if found is None else found
 
-    def _remembered(self, W: Tensor, max_norm: float) -> Tensor:
+    def _remembered(self, W: Tensor, max_norm: float) -> Tensor | None:
         graph = torch.is_grad_enabled() and W.requires_grad
         if self._last is not None:
             key, copy, limit, found = self._last
@@ -136,8 +135,9 @@ class CapMemo:
                 return found if graph else found.detach()
         copy = W.detach().clone()
         with without_autocast(W):
-            new: Tensor = _Capped.apply(W, copy, max_norm)  # type: ignore[no-untyped-call]
-        self._last = W, copy, max_norm, new
+            new: Tensor | None = applied(_Capped, W, copy, max_norm)
+        if new is not None:
+            self._last = W, copy, max_norm, new
         return new
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CapMemo:
