@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import platform
-import re
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from roann import __version__
-from roann.info import source
+from roann.info import processor, source
 from roann.kernels import native, workspace
 
 
@@ -31,7 +29,7 @@ def describe() -> dict[str, Any]:
     """The processor, the software, and the kernel in use."""
     denormals = torch.full((1 << 22,), torch.finfo(torch.float32).tiny) * 0.5  # by every thread
     return {
-        "cpu": _cpu(),
+        "cpu": " ".join(processor().split()) or "unknown",
         "cores": cores(),
         "memory_bytes": workspace.machine_memory(),
         "machine": platform.machine(),
@@ -47,9 +45,3 @@ def describe() -> dict[str, Any]:
         "flushes_denormals": not bool(denormals.any()),
         "load_before": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
     }
-
-
-def _cpu() -> str:
-    path = Path("/proc/cpuinfo")  # where it is absent, Python's word must do
-    found = re.search(r"^model name\s*:(.*)$", path.read_text() if path.is_file() else "", re.M)
-    return " ".join(found[1].split()) if found else platform.processor() or "unknown"

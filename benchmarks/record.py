@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import statistics
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,13 +42,12 @@ class Row:
 
     def pooled(self, other: Row) -> Row:
         """The rounds of both; the largest of what must be small."""
-        made: dict[str, Any] = {"seconds": min(self.seconds, other.seconds)}
-        made |= {"samples": self.samples + other.samples}
+        made: dict[str, Any] = {"samples": self.samples + other.samples}
         made |= {"notes": list(dict.fromkeys(self.notes + other.notes))}
         for name in ("difference", "extra_bytes"):
             values = [getattr(self, name), getattr(other, name)]
             made[name] = max((v for v in values if v is not None), default=None)
-        return dataclasses.replace(self, **made)
+        return replace(self, seconds=min(self.seconds, other.seconds), **made)
 
 
 @dataclass(frozen=True)
@@ -81,8 +79,7 @@ class Record:
 
     def by_medians(self) -> Record:
         """The same with the median of all samples in place of the best: what noise does to it."""
-        rows = [dataclasses.replace(row, seconds=row.median) for row in self.rows]
-        return dataclasses.replace(self, rows=rows)
+        return replace(self, rows=[replace(row, seconds=row.median) for row in self.rows])
 
     def groups(self) -> Iterator[tuple[str, str, list[Row]]]:
         """(case, work, rows) in order."""
@@ -129,7 +126,5 @@ def read(path: Path) -> Record:
         got = "another schema"
     except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
         got = f"something else ({type(error).__name__}: {error})"
-    raise RecordError(
-        f"{path}: expected a benchmark record of schema {SCHEMA}, got {got}; measure again with "
-        "this version"
-    )
+    wanted = f"a benchmark record of schema {SCHEMA}"
+    raise RecordError(f"{path}: expected {wanted}, got {got}; measure again with this version")

@@ -87,12 +87,9 @@ def thinned(lines: list[dict[str, Any]], most: int = LINES) -> list[dict[str, An
         found = {key: value for key, value in line.items() if key in keys}
         if "sigma" in line:
             found |= {"sigma_max": line["sigma"][0], "sigma_min": line["sigma"][-1]}
-        made.append({key: _digits(value) for key, value in found.items()})
+        reals = {key: float(f"{x:.7g}") for key, x in found.items() if isinstance(x, float)}
+        made.append(found | reals)
     return made
-
-
-def _digits(value: Any) -> Any:
-    return float(f"{value:.7g}") if isinstance(value, float) else value
 
 
 def read_record(path: Path) -> Run:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable
-from itertools import pairwise
+from collections.abc import Callable
+from functools import partial
 
 from paper import measure as m
 from paper.judge import GOAL, pairs
@@ -28,26 +28,6 @@ def _count(of: Callable[[Outcome], object]) -> Callable[[Arm], str]:
 
 def _met(which: str) -> Callable[[Arm], str]:
     return _count(lambda o: m.meets(o.goal.score, getattr(o, which), GOAL[o.run.task["name"]]))
-
-
-def _median(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return statistics.median(known) if known else None
-
-
-def _training(o: Outcome) -> float:
-    """Wall time until the last update that was recorded: without a probe at the end."""
-    return float(next((line["seconds"] for line in m.lines(o, "train")[::-1]), o.run.seconds))
-
-
-def _speed(o: Outcome) -> float | None:
-    """ms of an update: the median over the stretches of the records without evaluations."""
-    times = {0: 0.0} | {line["step"]: line["seconds"] for line in m.lines(o, "train", "eval")}
-    # The time of an evaluation's record is that of its beginning.
-    after = {line["step"] for line in m.lines(o, "eval")}
-    spans = [(a, b) for a, b in pairwise(sorted(times)) if a not in after]
-    found = _median((times[b] - times[a]) / (b - a) for a, b in spans)
-    return None if found is None else 1e3 * found
 
 
 def _norm_W(arm: Arm, since: int, until: float = math.inf) -> str:
@@ -104,10 +84,10 @@ ARM: dict[str, Callable[[Arm], str]] = {
     "median at the end": lambda a: m.shown(a.goal.score, a.median("last")),
     "lost": _count(lambda o: o.lost),
     "collapsed": _count(lambda o: o.collapses),
-    "training": lambda a: m.wall(statistics.median(map(_training, a.outcomes))),
-    "steps": lambda a: m.whole(_median(run.steps for run in a.runs)),
-    "evaluations": lambda a: m.whole(_median(len(o.curve()) for o in a.outcomes)),
-    "ms per step": lambda a: m.number(_median(map(_speed, a.outcomes))),
+    "training": lambda a: m.wall(statistics.median(map(m.training, a.outcomes))),
+    "steps": lambda a: m.whole(m.median(run.steps for run in a.runs)),
+    "evaluations": lambda a: m.whole(m.median(len(o.curve()) for o in a.outcomes)),
+    "ms per step": lambda a: m.number(m.median(map(m.speed, a.outcomes))),
     "ln σ before": lambda a: _ends(a, 0),
     "ln σ after": lambda a: _ends(a, -1),
     "goal first met": _each(lambda o: m.whole(_goal(o)), ", "),
@@ -123,10 +103,8 @@ ARM: dict[str, Callable[[Arm], str]] = {
     "‖W‖ within 50": lambda a: _norm_W(a, 1, 50),
     "largest ‖W‖": lambda a: _norm_W(a, 1),
     "‖W‖ at the end": lambda a: m.number(m.lines(a.outcomes[0], "probe")[-1].get("norm_W")),
-    "after 1": lambda a: _after(a, 1),
-    "after 10": lambda a: _after(a, 10),
-    "after 11": lambda a: _after(a, 11),
 }
+ARM |= {f"after {epoch}": partial(_after, epoch=epoch) for epoch in (1, 10, 11)}
 SAME = {"end": "median at the end", "step to the goal": "goal first met"}
 SAME |= {"ln σ at the start": "ln σ before", "ln σ at the end": "ln σ after"}
 ARM |= {name: ARM[other] for name, other in SAME.items()}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import statistics
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from typing import Any
 
 from roann.lab.report import Outcome, duration
@@ -83,3 +85,26 @@ def whole(value: float | None) -> str:
 def wall(seconds: float) -> str:
     """A length of time, its spaces plain."""
     return duration(seconds).replace("\xa0", " ")
+
+
+def median(values: Iterable[float | None]) -> float | None:
+    """The median of the values that are known."""
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
+
+
+def training(outcome: Outcome) -> float:
+    """Wall time until the last update that was recorded: without a probe at the end."""
+    return float(
+        next((line["seconds"] for line in lines(outcome, "train")[::-1]), outcome.run.seconds)
+    )
+
+
+def speed(outcome: Outcome) -> float | None:
+    """ms of an update: the median over the stretches of the records without evaluations."""
+    times = {0: 0.0} | {line["step"]: line["seconds"] for line in lines(outcome, "train", "eval")}
+    # The time of an evaluation's record is that of its beginning.
+    after = {line["step"] for line in lines(outcome, "eval")}
+    spans = [(a, b) for a, b in pairwise(sorted(times)) if a not in after]
+    found = median((times[b] - times[a]) / (b - a) for a, b in spans)
+    return None if found is None else 1e3 * found

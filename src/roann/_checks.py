@@ -86,3 +86,12 @@ def generator(value: object) -> None:
     if value is not None and not isinstance(value, torch.Generator):
         cure = "pass torch.Generator().manual_seed(…)"
         fail("generator", "a torch.Generator", f"{value!r}", cure, TypeError)
+
+
+def permutation(argument: str, index: Tensor) -> None:
+    """Refuse an index (…, N) that does not hold each of 0 … N − 1 once."""
+    n = index.shape[-1]
+    order = torch.arange(n, device=index.device).expand_as(index)
+    if not torch.equal(index.sort(-1).values, order):
+        low, high = index.min().item(), index.max().item()
+        fail(argument, f"each of 0 to {n - 1} once", f"numbers from {low} to {high}")

@@ -37,7 +37,6 @@ class HasForm(Protocol):
 
     def form(self) -> Linear:
         """The filter as a kernel consumes it."""
-        ...
 
 
 Orthogonal = Tensor | Linear | HasForm

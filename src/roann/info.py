@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import platform
+import re
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -24,6 +26,15 @@ def describe() -> dict[str, str]:
         return found | {"kernel": f"native ({native.isa()})"}
     reason = f"the native kernel is not used: {native.why_not()}"
     return found | {"kernel": "fused (torch operations)", "reason": reason}
+
+
+def processor() -> str:
+    """The model of the processor; where the system does not say, what Python knows."""
+    with suppress(OSError):
+        found = re.search(r"^model name.*?:(.*)$", Path("/proc/cpuinfo").read_text(), re.M)
+        if found:
+            return found[1].strip()
+    return platform.processor()
 
 
 def source() -> dict[str, str]:

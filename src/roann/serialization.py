@@ -69,7 +69,8 @@ def save(model: nn.Module, path: str | os.PathLike[str]) -> None:
     state = model.state_dict()
     about: dict[str, Any] = {"class": type(model).__name__}
     if isinstance(model, RoaModule) and type(model) in CLASSES.values():
-        about |= {"settings": model.settings(), "dtype": _dtype(model)}
+        dtype = str(next(model.parameters()).dtype).removeprefix("torch.")
+        about |= {"settings": model.settings(), "dtype": dtype}
     else:
         about["layers"] = _layers(model)
     about["extra"] = {k: v for k, v in state.items() if not isinstance(v, Tensor)}
@@ -158,10 +159,6 @@ def _layers(model: nn.Module) -> dict[str, Any]:
         for name, layer in model.named_modules()
         if isinstance(layer, RoaModule | Roa)
     }
-
-
-def _dtype(model: nn.Module) -> str:
-    return str(next(model.parameters()).dtype).removeprefix("torch.")
 
 
 def _json(about: dict[str, Any]) -> str:

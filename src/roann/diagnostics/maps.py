@@ -19,19 +19,15 @@ class Jacobian(Protocol):
 
     def matvec(self, v: Tensor) -> Tensor:
         """J v, for v (…, N_in)."""
-        ...
 
     def matvec_transpose(self, w: Tensor) -> Tensor:
         """Jᵀ w, for w (…, N_out)."""
-        ...
 
     def to_dense(self) -> Tensor:
         """J as (…, N_out, N_in)."""
-        ...
 
     def row(self, index: tuple[int, ...]) -> Jacobian:
         """The Jacobian of one row of the batch."""
-        ...
 
 
 class Map(Protocol):
@@ -39,11 +35,9 @@ class Map(Protocol):
 
     def __call__(self, x: Tensor) -> Tensor:
         """x′ (…, N_out) from x (…, N_in)."""
-        ...
 
     def jacobian(self, x: Tensor) -> Jacobian:
         """∂x′/∂x at x."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -91,35 +85,6 @@ class RoaMap:
 
 
 @dataclass(frozen=True)
-class FunctionJacobian:
-    """The Jacobian at x of any function that acts row by row, by `torch.func`."""
-
-    function: Callable[..., Tensor]
-    x: Tensor
-    u: Tensor | None
-
-    def _at(self, x: Tensor) -> Tensor:
-        return _called(self.function, x, self.u)
-
-    def matvec(self, v: Tensor) -> Tensor:
-        result: Tensor = jvp(self._at, (self.x,), (v,))[1]
-        return result
-
-    def matvec_transpose(self, w: Tensor) -> Tensor:
-        result: Tensor = vjp(self._at, self.x)[1](w)[0]
-        return result
-
-    def to_dense(self) -> Tensor:
-        rows: Callable[..., Tensor] = jacrev(self.function)
-        for _ in range(self.x.dim() - 1):
-            rows = vmap(rows)
-        return _called(rows, self.x, self.u).detach()
-
-    def row(self, index: tuple[int, ...]) -> FunctionJacobian:
-        return replace(self, x=self.x[index], u=None if self.u is None else self.u[index])
-
-
-@dataclass(frozen=True)
 class FunctionMap:
     """x′ = function(x, u) for one input u, or function(x) where there is none."""
 
@@ -127,11 +92,33 @@ class FunctionMap:
     u: Tensor | None = None
 
     def __call__(self, x: Tensor) -> Tensor:
-        return _called(self.function, x, self.u)
+        return self.function(x) if self.u is None else self.function(x, self.u)
 
     def jacobian(self, x: Tensor) -> FunctionJacobian:
-        return FunctionJacobian(self.function, x, self.u)
+        return FunctionJacobian(self, x)
 
 
-def _called(function: Callable[..., Tensor], x: Tensor, u: Tensor | None) -> Tensor:
-    return function(x) if u is None else function(x, u)
+@dataclass(frozen=True)
+class FunctionJacobian:
+    """The Jacobian at x of any function that acts row by row, by `torch.func`."""
+
+    map: FunctionMap
+    x: Tensor
+
+    def matvec(self, v: Tensor) -> Tensor:
+        result: Tensor = jvp(self.map, (self.x,), (v,))[1]
+        return result
+
+    def matvec_transpose(self, w: Tensor) -> Tensor:
+        result: Tensor = vjp(self.map, self.x)[1](w)[0]
+        return result
+
+    def to_dense(self) -> Tensor:
+        rows: Callable[..., Tensor] = jacrev(self.map.function)
+        for _ in range(self.x.dim() - 1):
+            rows = vmap(rows)
+        return FunctionMap(rows, self.map.u)(self.x).detach()
+
+    def row(self, index: tuple[int, ...]) -> FunctionJacobian:
+        u = None if self.map.u is None else self.map.u[index]
+        return FunctionJacobian(FunctionMap(self.map.function, u), self.x[index])

@@ -27,7 +27,6 @@ class Steppable(Protocol):
 
     def step(self, x: Tensor, u: Tensor) -> Tensor:
         """The next flat state (…, S) from x (…, S) and u (…, I)."""
-        ...
 
 
 class Cell(NamedTuple):

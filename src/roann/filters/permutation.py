@@ -30,8 +30,8 @@ class _Order(Filter):
 
     def _check(self, buffers: Mapping[str, Tensor]) -> None:
         index, inverse = buffers["index"], buffers["inverse"]
-        permutation("index", index)
-        permutation("inverse", inverse)
+        _checks.permutation("index", index)
+        _checks.permutation("inverse", inverse)
         if not torch.equal(index.gather(-1, inverse), index.sort(-1).values):
             _checks.fail("inverse", "the inverse of index", "another permutation")
 
@@ -43,15 +43,6 @@ class _Fixed(_Order):
         for key, right in self._draw(_Source(None, None)).items():
             if not torch.equal(buffers[key], right):
                 _checks.fail(key, f"that of {type(self).__name__}({self.extra_repr()})", "another")
-
-
-def permutation(argument: str, index: Tensor) -> None:
-    """Refuse an index (…, N) that does not hold each of 0 … N − 1 once."""
-    n = index.shape[-1]
-    order = torch.arange(n, device=index.device).expand_as(index)
-    if not torch.equal(index.sort(-1).values, order):
-        low, high = index.min().item(), index.max().item()
-        _checks.fail(argument, f"each of 0 to {n - 1} once", f"numbers from {low} to {high}")
 
 
 @final

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from roann import _checks
 from roann.filters.base import Common, Filter, _Source, distance_from_turns, rounding
-from roann.filters.permutation import permutation
 from roann.kernels.linear import Linear, Rotation
 
 
@@ -56,7 +55,7 @@ class Rotations(Filter):
 
     def _check(self, buffers: Mapping[str, Tensor]) -> None:
         angle, partner = buffers["angle"], buffers["partner"]
-        permutation("partner", partner)
+        _checks.permutation("partner", partner)
         if not torch.equal(partner.gather(-1, partner), partner.sort(-1).values):
             _checks.fail("partner", "pairs: the partner of a partner is oneself", "longer cycles")
         if not bool(angle.to(self.angle.dtype).isfinite().all()):  # as it will be kept

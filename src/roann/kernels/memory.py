@@ -49,15 +49,12 @@ class Memory(Protocol):
 
     def forward(self, kernel: Kernel, p: Problem, last_only: bool) -> Found:
         """(the states, or None if only x[T] is wanted; x[T]; what to keep for `backward`)."""
-        ...
 
     def room(self, kernel: Kernel, p: Problem) -> Room:
         """Shape and dtype of what `forward` keeps; asked of tensors that may hold no data."""
-        ...
 
     def backward(self, way: Way, states: Maybe, kept: Tensor, g_last: Maybe) -> Tensor:
         """∂ℓ/∂x[0], with everything else added to `way.grads`."""
-        ...
 
 
 class Way(NamedTuple):

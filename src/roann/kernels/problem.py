@@ -200,15 +200,12 @@ class Kernel(Protocol):
 
     def supports(self, p: Problem) -> bool:
         """Whether this kernel can do p."""
-        ...
 
     def trace_room(self, p: Problem) -> Room:
         """Shape and dtype of the trace of `forward`; asked of tensors that may hold no data."""
-        ...
 
     def forward(self, p: Problem, keep: bool) -> tuple[Tensor, Tensor | None]:
         """The states x[1] … x[T] over time and, if asked, the trace."""
-        ...
 
     def backward(
         self, p: Problem, trace: Tensor, after: Maybe, g_states: Maybe, g_last: Maybe,
@@ -219,7 +216,6 @@ class Kernel(Protocol):
         `after`, x[1] … x[T] over time, is read if `p.terms`. With `before`, see `Problem.before`,
         it may also make the gradients of what every step has of its own.
         """
-        ...
 
     def inverse(self, p: Problem, last: Tensor, rounds: int) -> Undone:
         """The way back.
@@ -227,7 +223,6 @@ class Kernel(Protocol):
         From x[T] = `last`, each step undone by `rounds` rounds of a contraction, see Note [Undoing
         a step] in memory.py; `p.x0` is not read.
         """
-        ...
 
     def add_outer(self, a: Tensor, x: Tensor, u: Maybe, W: Maybe, W_i: Maybe, b: Maybe) -> None:
         """W += aᵀ x, W_i += aᵀ u and b += aᵀ 1, each if it is there.
@@ -235,4 +230,3 @@ class Kernel(Protocol):
         a, x and u have a row for every row of the batch and step. They are summed in an order that
         does not depend on the number of threads.
         """
-        ...

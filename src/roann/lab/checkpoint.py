@@ -27,14 +27,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from roann.lab.exits import LabError
-from roann.lab.files import (
-    OWN,
-    RunFileError,
-    parse_object,
-    read_plain,
-    sync_folder,
-    write_synced,
-)
+from roann.lab.files import OWN, RunFileError, parse_object, read_plain, sync_folder, write_synced
 from roann.lab.files import replace_file as replace_file
 from roann.lab.optimizers import OPTIMIZERS
 

@@ -254,16 +254,12 @@ def _plain(where: str, value: object, depth: int = 0) -> None:
         raise ConfigError(f"{where} must be a finite number, not {value}.")
     elif isinstance(value, int) and abs(value) >= 2**63:
         raise ConfigError(f"{where} must be an integer of at most 64 bits.")
-    elif isinstance(value, str) and not _encodes(value):
+    elif isinstance(value, str) and any(0xD800 <= ord(c) <= 0xDFFF for c in value):
+        # Bytes of a command line that are not UTF-8: they cannot be written.
         raise ConfigError(f"{where} must be text in UTF-8.")
     elif not isinstance(value, bool | int | float | str):
         kind = type(value).__name__
         raise ConfigError(f"{where} must be a number, true or false, text or a list, not a {kind}.")
-
-
-def _encodes(text: str) -> bool:
-    """Whether a text can be written: bytes of a command line that are not UTF-8 cannot."""
-    return not any(0xD800 <= ord(c) <= 0xDFFF for c in text)
 
 
 def _shown(value: object) -> str:

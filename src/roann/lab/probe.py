@@ -18,10 +18,7 @@ from torch import Tensor, nn
 
 from roann import RoaFNN, RoaRNN
 from roann.diagnostics.bounds import bounds_of, spectral_norm
-from roann.diagnostics.extremes import (
-    extreme_log_singular_values,
-    smallest_log_singular_value,
-)
+from roann.diagnostics.extremes import extreme_log_singular_values, smallest_log_singular_value
 from roann.diagnostics.gradients import gradient_along_time
 from roann.diagnostics.jacobian import trajectory
 from roann.diagnostics.spectrum import eigenvalues, log_singular_values

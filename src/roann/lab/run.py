@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from roann import __version__
+from roann.info import processor
 from roann.kernels import native
 from roann.lab import checkpoint, files, records
 from roann.lab.config import ConfigError, Experiment, parse, read_tables, to_toml
@@ -281,23 +282,12 @@ def set_up(threads: int, seed: int) -> dict[str, Any]:
         "python": platform.python_version(),
         "system": platform.system(),
         "machine": platform.machine(),
-        "cpu": _cpu(),
+        "cpu": processor(),
         "cores": os.cpu_count(),
         "threads": threads,
         "flush_denormal": flushed,
         "native_kernel": native.isa() if native.available() else None,
     }
-
-
-def _cpu() -> str:
-    """The model of the processor."""
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor()
 
 
 def _note_environment(folder: Path, environment: dict[str, Any]) -> dict[str, Any]:

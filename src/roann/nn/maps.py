@@ -48,4 +48,3 @@ class HasRoaMaps(Protocol):
 
     def roa_maps(self) -> RoaMaps | None:
         """The maps; None where no theorem covers them, and only `step` tells what it does."""
-        ...

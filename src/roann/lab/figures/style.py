@@ -81,6 +81,22 @@ def number_text(value: float, digits: int = 3) -> str:
     return signs.get(mantissa, f"{mantissa}·{tens}".replace("-", "−"))
 
 
+def duration(seconds: float) -> str:
+    """A readable length of time, with non-breaking spaces.
+
+    Example:
+        >>> [duration(s).replace("\\xa0", " ") for s in (4.21, 200, 7500)]
+        ['4.21 s', '3 min 20 s', '2 h 05 min']
+    """
+    if seconds < 59.5:
+        text = f"{number_text(seconds)} s"
+    elif seconds < 3599.5:
+        text = "{} min {:02} s".format(*divmod(round(seconds), 60))
+    else:
+        text = "{} h {:02} min".format(*divmod(round(seconds / 60), 60))
+    return text.replace(" ", "\xa0")
+
+
 class Look(NamedTuple):
     """How one arm is drawn."""
 

@@ -8,13 +8,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from roann.lab.figures.curves import (
-    Curve,
-    curve_of,
-    learning_curves,
-    score_against_rho,
-    thinned,
-)
+from roann.lab.figures.curves import Curve, curve_of, learning_curves, score_against_rho, thinned
 from roann.lab.figures.spectra import (
     cloud_of,
     eigenvalues,

@@ -13,7 +13,7 @@ import jinja2
 from markupsafe import Markup, escape
 
 from roann import __version__
-from roann.lab.figures.style import number_text
+from roann.lab.figures.style import duration
 from roann.lab.figures.svg import inline_svg
 from roann.lab.files import replace_file
 from roann.lab.progress import counted, printable
@@ -122,19 +122,3 @@ def _environments(runs: Sequence[Run]) -> list[dict[str, Any]]:
         for group in groups.values()
         if group[0].env
     ]
-
-
-def duration(seconds: float) -> str:
-    """A readable length of time, with non-breaking spaces.
-
-    Example:
-        >>> [duration(s).replace("\\xa0", " ") for s in (4.21, 200, 7500)]
-        ['4.21 s', '3 min 20 s', '2 h 05 min']
-    """
-    if seconds < 59.5:
-        text = f"{number_text(seconds)} s"
-    elif seconds < 3599.5:
-        text = "{} min {:02} s".format(*divmod(round(seconds), 60))
-    else:
-        text = "{} h {:02} min".format(*divmod(round(seconds / 60), 60))
-    return text.replace(" ", "\xa0")
