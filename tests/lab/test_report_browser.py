@@ -70,7 +70,7 @@ class Visit:
 
 @pytest.fixture(
     scope="module",
-    params=[(1280, "light"), (360, "light"), (360, "dark")],
+    params=[(1280, "light"), (420, "light"), (360, "dark")],
     ids=lambda p: f"{p[0]}-{p[1]}",
 )
 def visit(request: pytest.FixtureRequest, browser: Any, report: Path) -> Iterator[Visit]:
@@ -96,10 +96,35 @@ def test_nothing_sticks_out_sideways(visit: Visit):
     assert visit.ask(OVERFLOW) == 0
     visit.ask(OPEN_ALL)
     assert visit.ask(OVERFLOW) == 0
-    wide = visit.ask(
+    assert not visit.ask(
         "[...document.querySelectorAll('.scroll')].some(e => e.scrollWidth > e.clientWidth + 1)"
     )
-    assert wide == (visit.page.viewport_size["width"] == 360)
+
+
+def test_a_narrow_table_names_every_value(visit: Visit):
+    """Columns of a wide screen are labels on a narrow one: nothing is cut off."""
+    visit.ask(OPEN_ALL)
+    narrow = visit.page.viewport_size["width"] < 800
+    assert visit.ask("getComputedStyle(document.querySelector('thead')).display") == (
+        "none" if narrow else "table-header-group"
+    )
+    labels = visit.ask(
+        "[...document.querySelectorAll('table')].map(t => [...t.querySelectorAll('thead th')]"
+        ".slice(1).map(th => th.innerText || th.textContent))"
+    )
+    rows = visit.ask(
+        "[...document.querySelectorAll('table')].map(t => [...t.querySelectorAll('tr:has(td)')]"
+        ".map(r => [...r.querySelectorAll('td')].map(td => td.dataset.label)))"
+    )
+    assert len(labels) > 2
+    for names, table in zip(labels, rows, strict=True):
+        assert table
+        assert all(row == names for row in table)
+    inside = visit.ask(
+        "[...document.querySelectorAll('td')].every(td => { const box = td.getBoundingClientRect();"
+        " return box.left >= 0 && box.right <= document.documentElement.clientWidth })"
+    )
+    assert inside
 
 
 def test_every_figure_has_a_size_and_fits_its_box(visit: Visit):
