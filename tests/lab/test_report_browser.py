@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from chromium import OVERFLOW, needs_chromium, started
 from made_runs import write_many
 
 from roann.lab.report import write_report
 
-sync_api = pytest.importorskip(
-    "playwright.sync_api", reason="playwright is not installed (pip install playwright)"
-)
-CHROMIUM = shutil.which("chromium")
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="no chromium on the PATH (Debian: apt-get install chromium)"
-)
-ARGUMENTS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
+pytestmark = needs_chromium
 
 
 @pytest.fixture(scope="module")
@@ -42,10 +26,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
-        yield browser
-        browser.close()
+    yield from started()
 
 
 class Visit:
@@ -80,7 +61,6 @@ def visit(request: pytest.FixtureRequest, browser: Any, report: Path) -> Iterato
 
 
 OPEN_ALL = "document.querySelectorAll('details').forEach(d => { d.open = true })"
-OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
 def test_opens_from_disk_silently_and_asks_for_nothing_else(visit: Visit, report: Path):
