@@ -5,7 +5,7 @@ BIN     = $(VENV)/bin
 STAMP   = $(VENV)/.installed
 PIP     = $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: demo test proofs soak reproduce results bench check docs wheel lock clean
+.PHONY: demo test proofs soak reproduce results bench check docs guides wheel lock clean
 
 demo: $(STAMP)          ## why the project exists, in about a minute
 	$(BIN)/roann demo
@@ -41,6 +41,9 @@ check: $(STAMP) docs    ## style, types, documentation
 
 docs: $(STAMP)          ## the documentation, warnings as errors
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+
+guides: $(STAMP)        ## run the guides in examples/ and write their pages: minutes
+	$(BIN)/python docs/write_guides.py
 
 wheel: $(STAMP)         ## a binary wheel in dist/, for every Python from 3.11 on this kind of machine
 	$(BIN)/python .ci/wheel.py dist

@@ -99,9 +99,10 @@ print(f"accuracy with a fifth missing: {holed.score(gaps[half:], y[half:]):.2f}"
 # %%
 # ## Look at the fit
 #
-# `plot_history` shows whether training has ended too early or too late. `memory(x)` is the
-# gradient norm of an answer at each step of a series: it shows which steps the answer depends on.
-# It should be large at the two pulses and small in the noise between them.
+# `plot_history` shows whether training has ended too early or too late. `memory(x)` is the gradient
+# norm of an answer at each step of a series. It says where a small change of the input would change
+# the answer, which need not be where the pulses are. Here it reaches every step, from the first to
+# the last. Where it is zero, the network cannot have learned anything.
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(8, 2.8), layout="constrained")
 model.plot_history(ax=left)

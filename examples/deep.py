@@ -34,7 +34,7 @@ x = torch.randn(100, 2)
 by_layer = {}
 for name, model in (("RoaFNN", net), ("alpha=1: plain tanh layers", plain)):
     model(x).sum().backward()
-    by_layer[name] = model.weight_0.grad.flatten(1).norm(dim=1)
+    by_layer[name] = model.weight_0.grad.double().flatten(1).norm(dim=1)
     first, last = by_layer[name][0], by_layer[name][-1]
     print(f"{name:<27} gradient norm at the first layer {first:.1e}, at the last {last:.1e}")
 
@@ -80,9 +80,9 @@ for name, model in (("RoaFNN", net), ("alpha=1: plain tanh layers", plain)):
 figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3), layout="constrained")
 layers = torch.linspace(0, DEPTH - 2, 40).long()
 for name in curves:
-    left.semilogy(layers, by_layer[name][layers].clamp_min(1e-38), label=name)
+    left.semilogy(layers, by_layer[name][layers].clamp_min(1e-46), label=name)
     right.plot(curves[name], label=name)
-left.set(xlabel="layer", ylabel="gradient norm of its weights, before training")
+left.set(xlabel="layer", ylabel="first gradient norm")
 right.set(xlabel="update", ylabel="training loss")
 right.legend()
 figure.savefig("deep.svg")

@@ -63,7 +63,7 @@ def train(net):
         optimizer.zero_grad()
         nn.functional.cross_entropy(net(x), arm).backward()
         if gradients is None:
-            gradients = [next(layer.parameters()).grad.norm().item() for layer in net]
+            gradients = [next(layer.parameters()).grad.double().norm().item() for layer in net]
         nn.utils.clip_grad_norm_(net.parameters(), 1.0)
         optimizer.step()
     with torch.no_grad():
@@ -79,8 +79,8 @@ for name, wrapped in (("plain", False), ("wrapped", True)):
 # %%
 figure, ax = plt.subplots(figsize=(6, 3), layout="constrained")
 for name, (_, gradients) in results.items():
-    ax.semilogy([max(g, 1e-38) for g in gradients], label=name)
-ax.set(xlabel="block", ylabel="gradient norm of its weights, before training")
+    ax.semilogy([max(g, 1e-46) for g in gradients], label=name)
+ax.set(xlabel="block", ylabel="first gradient norm")
 ax.legend()
 figure.savefig("wrap.svg")
 
