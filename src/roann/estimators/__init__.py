@@ -15,6 +15,7 @@ from roann.estimators.callbacks import Callback, Checkpoint, Log, Progress, Sche
 from roann.estimators.classifier import RoaClassifier
 from roann.estimators.forecaster import RoaForecaster
 from roann.estimators.regressor import RoaRegressor
+from roann.estimators.ts import TsFile, read_ts
 
 __all__ = [
     "Callback",
@@ -26,4 +27,6 @@ __all__ = [
     "RoaRegressor",
     "Schedule",
     "TensorBoard",
+    "TsFile",
+    "read_ts",
 ]
