@@ -79,7 +79,7 @@ class RoaFeatures(TransformerMixin, BaseEstimator):
     def __init__(
         self,
         *,
-        hidden_size: int = 256,
+        hidden_size: int = 128,
         horizons: Sequence[float] = (4, 8, 16, 32),
         thresholds: int = 4,
         nonlinearity: str = "identity",
