@@ -25,6 +25,7 @@ class Set:
         epochs: how long networks are trained, roann's and others alike.
         files: the two `.ts` files, if there are any: what another library reads.
         steps, window, season: of a forecast: how far ahead, from how much past, and the period.
+        width: neurons of each layer of fixed features, if not the default.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Set:
     steps: int = 0
     window: int = 0
     season: int = 0
+    width: int | None = None
 
 
 def archive(data: Path, name: str, kind: str, epochs: int = 100) -> Set:
@@ -62,7 +64,9 @@ def forecast(data: Path, name: str, test: int, steps: int, window: int, season: 
     )  # fmt: skip
 
 
-def spoken(data: Path, name: str, view: Callable[[sound.Sound], Any], epochs: int) -> Set:
+def spoken(
+    data: Path, name: str, view: Callable[[sound.Sound], Any], epochs: int, width: int | None = None
+) -> Set:
     """Spoken digits as series; the test is the recordings numbered 0 to 4."""
     found: dict[bool, tuple[list[Any], list[int]]] = {False: ([], []), True: ([], [])}
     for recording in fsdd.load_fsdd(data):
@@ -71,7 +75,9 @@ def spoken(data: Path, name: str, view: Callable[[sound.Sound], Any], epochs: in
         y.append(recording.digit)
     X, y = found[False]
     X_test, y_test = found[True]
-    return Set(name, CLASSIFY, X, np.array(y), X_test, np.array(y_test), epochs, batch_size=32)
+    return Set(
+        name, CLASSIFY, X, np.array(y), X_test, np.array(y_test), epochs, batch_size=32, width=width
+    )
 
 
 SETS: dict[str, Callable[[Path], Set]] = {
@@ -86,7 +92,7 @@ SETS: dict[str, Callable[[Path], Set]] = {
     "digits-mel": lambda data: spoken(data, "digits-mel", sound.log_mel, 12),
     "digits-frames": lambda data: spoken(data, "digits-frames", sound.frames, 12),
     "digits-samples": lambda data: spoken(
-        data, "digits-samples", lambda s: s.samples.unsqueeze(1), 12
+        data, "digits-samples", lambda s: s.samples.unsqueeze(1), 12, width=64
     ),
 }
 """What `--sets` names, each a function of the directory with the data."""

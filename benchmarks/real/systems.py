@@ -124,7 +124,8 @@ def _ridge(data: Set, model: Any, X: Any, X_test: Any) -> Fit:
 def fixed(data: Set, seed: int) -> Fit:
     """A ridge on features of roann's layers, which are not trained."""
     make = fixed_classifier if data.kind == CLASSIFY else fixed_regressor
-    return _ridge(data, make(random_state=seed), data.X, data.X_test)
+    options = {} if data.width is None else {"hidden_size": data.width}
+    return _ridge(data, make(random_state=seed, **options), data.X, data.X_test)
 
 
 def summary(X: list[NDArray[np.float64]]) -> NDArray[np.float64]:

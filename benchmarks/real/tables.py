@@ -9,7 +9,7 @@ from statistics import fmean
 from benchmarks.real.minirocket import NAME as MINIROCKET
 from benchmarks.real.records import Row, read
 from benchmarks.real.sets import CLASSIFY, FORECAST, REGRESS, SETS
-from benchmarks.real.systems import FIXED, RIDGE, ROA
+from benchmarks.real.systems import DRAW_NOTHING, FIXED, RIDGE, ROA
 from paper.pages import Table, filled, markdown
 
 NETWORKS = (ROA, "LSTM", "GRU")
@@ -22,13 +22,16 @@ NONE = "–"
 
 
 def _cell(rows: Sequence[Row], percent: bool) -> str:
-    """The mean over seeds, and the lowest and highest if they differ."""
+    """The mean over seeds, with the lowest and highest; or a note that there was one seed."""
     if not rows:
         return NONE
     scale, digits = (100, 1) if percent else (1, 2)
     scores = [scale * row["score"] for row in rows]
     mean, low, high = (f"{v:.{digits}f}" for v in (fmean(scores), min(scores), max(scores)))
-    return mean.replace("-", "−") if low == high else f"{mean} ({low} … {high})".replace("-", "−")
+    more = f" ({low} … {high})" if low != high else ""
+    if len(rows) == 1 and rows[0]["system"] not in DRAW_NOTHING:
+        more = " (one seed)"
+    return (mean + more).replace("-", "−")
 
 
 def scores(rows: Sequence[Row], kind: str) -> Table:

@@ -129,9 +129,10 @@ def test_errors_are_one_line(tmp_path, capsys):
 def test_the_tables_show_every_seed_and_what_is_missing():
     row = {"set": "GunPoint", "kind": "classify", "seconds": 2.0, "parameters": 1234}
     made = [row | {"system": "LSTM", "seed": k, "score": s} for k, s in enumerate((0.9, 0.95))]
+    made.append(row | {"system": "GRU", "seed": 0, "score": 0.9})
     made.append(row | {"system": "ridge", "seed": 0, "score": 0.7333})
     lines = tables.blocks(made)["classify"].splitlines()
-    assert lines[2] == "| GunPoint | – | – | 92.5 (90.0 … 95.0) | – | 73.3 | – | 2 |"
+    assert lines[2] == "| GunPoint | – | – | 92.5 (90.0 … 95.0) | 90.0 (one seed) | 73.3 | – | 2 |"
     assert "| GunPoint | LSTM | 2 | 1,234 | – |" in tables.blocks(made)["cost"]
 
 
