@@ -44,6 +44,8 @@ LAB = [
     "optimizers",
     "checkpoint",
     "data",
+    "sound",
+    "fsdd",
     "tasks",
     "models",
     "config",

@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from roann.estimators import RoaClassifier, RoaForecaster, RoaRegressor
+from roann.estimators import RoaClassifier, RoaFeatures, RoaForecaster, RoaRegressor
 
 TINY = {"hidden_size": 6, "max_epochs": 8, "batch_size": 32, "random_state": 0}
 
@@ -25,6 +25,7 @@ TINY = {"hidden_size": 6, "max_epochs": 8, "batch_size": 32, "random_state": 0}
         RoaClassifier(**TINY),
         RoaRegressor(**TINY | {"hidden_size": 12, "max_epochs": 30}),
         RoaForecaster(**TINY),
+        RoaFeatures(hidden_size=4, random_state=0),
     ]
 )
 def test_scikit_learns_checks(estimator, check):

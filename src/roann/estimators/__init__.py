@@ -13,8 +13,10 @@ except ModuleNotFoundError as missing:  # one sentence in place of a chain of im
 
 from roann.estimators.callbacks import Callback, Checkpoint, Log, Progress, Schedule, TensorBoard
 from roann.estimators.classifier import RoaClassifier
+from roann.estimators.features import RoaFeatures, fixed_classifier, fixed_regressor
 from roann.estimators.forecaster import RoaForecaster
 from roann.estimators.regressor import RoaRegressor
+from roann.estimators.ts import TsFile, read_ts
 
 __all__ = [
     "Callback",
@@ -22,8 +24,13 @@ __all__ = [
     "Log",
     "Progress",
     "RoaClassifier",
+    "RoaFeatures",
     "RoaForecaster",
     "RoaRegressor",
     "Schedule",
     "TensorBoard",
+    "TsFile",
+    "fixed_classifier",
+    "fixed_regressor",
+    "read_ts",
 ]

@@ -44,6 +44,11 @@ def _changes(x: Tensor, batch: Batch) -> Tensor:
     return _mean(torch.cat([x[:first], x[first:] - x[before]]).abs(), batch)
 
 
+def share(x: Tensor, threshold: Tensor, batch: Batch) -> Tensor:
+    """The part of the steps of each series at which a state is above its threshold, (B, N)."""
+    return _mean((x > threshold).to(x), batch)
+
+
 POOLINGS: dict[str, Callable[[Tensor, Batch], Tensor]] = {
     "mean": _mean,
     "mean_abs": lambda x, batch: _mean(x.abs(), batch),

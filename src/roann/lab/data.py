@@ -1,4 +1,4 @@
-"""MNIST on disk: found, fetched, verified and read; nothing else is ever downloaded."""
+"""MNIST on disk: found, fetched, verified and read."""
 
 from __future__ import annotations
 

@@ -183,8 +183,10 @@ def _report(verb: verbs.Report) -> int:
 
 def _data(verb: verbs.Data) -> int:
     from roann.lab.data import fetch_mnist
+    from roann.lab.fsdd import fetch_fsdd
 
-    folder = fetch_mnist(verb.data_dir, verb.source)
+    fetch = {"mnist": fetch_mnist, "fsdd": fetch_fsdd}[verb.name]
+    folder = fetch(verb.data_dir, verb.source)
     _say(verb, {"directory": str(folder)}, f"{verb.name} is in {folder}")
     return OK
 

