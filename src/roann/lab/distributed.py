@@ -13,13 +13,16 @@ import inspect
 import json
 import logging
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from operator import itemgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.distributed
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
@@ -30,7 +33,10 @@ from roann.lab.models.base import Model
 from roann.lab.stop import InterruptedRun
 from roann.lab.tasks.base import Batch, Task, mean_scores
 
-TIMEOUT = 30.0  # seconds to wait for another process
+if TYPE_CHECKING:
+    from torch.distributed.distributed_c10d import Store
+
+START_SECONDS = 60.0  # to wait for processes that start
 MAX_WORLD = 4096
 _log = logging.getLogger(__name__)
 
@@ -115,7 +121,7 @@ class Ranks:
             return module
         kind = nn.parallel.DistributedDataParallel
         new = "forward_sync_buffers" in inspect.signature(kind).parameters  # torch 2.13
-        once = {"forward_sync_buffers" if new else "broadcast_buffers": False}
+        once: dict[str, Any] = {"forward_sync_buffers" if new else "broadcast_buffers": False}
         return kind(module, init_sync=False, find_unused_parameters=True, **once)
 
     def mean(self, value: Tensor) -> Tensor:
@@ -247,19 +253,21 @@ def joined(timeout: float) -> Iterator[Ranks]:
     try:
         if rank:
             logger.setLevel(logging.CRITICAL)
-        _join(timeout)
+        leave = _join(rank, world, timeout)
         yield Ranks(rank, world)
+        leave()
     except LabError as error:
         if rank:
             raise SystemExit(error.code) from None
         raise
     except Exception as error:
-        words = " ".join(str(error).split())
         if not _is_loss(error):
+            words = " ".join(str(error).split())
             raise RankError(f"rank {rank}: {type(error).__name__}: {words}") from error
         if rank:
             raise SystemExit(FAILED) from None
-        raise RankError(f"rank 0: another process was lost or silent: {words}") from error
+        silent = f"another process died or was silent for {timeout:g} s"
+        raise RankError(f"rank 0: {silent}; checkpoints are kept.") from error
     finally:
         logger.setLevel(level)
         if torch.distributed.is_initialized():
@@ -278,14 +286,58 @@ def _place() -> tuple[int, int]:
     return values[1], values[0]
 
 
-def _join(timeout: float) -> None:
+def _join(rank: int, world: int, timeout: float) -> Callable[[], None]:
+    """Connect all processes; returns what waits, at the end, until all of them have ended."""
     if not torch.distributed.is_available():
         raise ConfigError("this torch has no torch.distributed; train in one process.")
     backend = "gloo"
     if torch.cuda.is_available() and torch.distributed.is_nccl_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
         backend = "cpu:gloo,cuda:nccl"
-    torch.distributed.init_process_group(backend, timeout=timedelta(seconds=timeout))
+    wait = timedelta(seconds=max(timeout, START_SECONDS))
+    store = next(iter(torch.distributed.rendezvous("env://", timeout=wait)))[0]
+    from torch.distributed.distributed_c10d import PrefixStore
+
+    own = PrefixStore(_generation(store, rank, world), store)
+    torch.distributed.init_process_group(
+        backend, store=own, rank=rank, world_size=world, timeout=timedelta(seconds=timeout)
+    )
+
+    def leave() -> None:
+        # A connection that closes while another process still reads is an error there.
+        end = time.monotonic() + timeout
+        with suppress(torch.distributed.DistError):  # the store may have gone with its process
+            own.add("left", 1)
+            while own.add("left", 0) < world and time.monotonic() < end:
+                time.sleep(0.005)
+
+    return leave
+
+
+def _generation(store: Store, rank: int, world: int) -> str:
+    """A name for these very processes, the same in all of them.
+
+    After a restart the agent's store still has the addresses of processes that died, and hosts may
+    count restarts differently. So each process calls with a word of its own, and rank 0 answers.
+    """
+    end = time.monotonic() + START_SECONDS
+    word = uuid.uuid4().hex
+    if rank:
+        store.set(f"roann/call/{rank}", word)
+        store.wait([f"roann/answer/{word}"])
+        name = store.get(f"roann/answer/{word}").decode()
+        store.add(f"roann/joined/{name}", 1)
+        return str(name)
+    while store.add(f"roann/joined/{word}", 0) < world - 1:
+        calls = [f"roann/call/{other}" for other in range(1, world)]
+        for call in [call for call in calls if store.check([call])]:
+            answer = f"roann/answer/{store.get(call).decode()}"
+            if not store.check([answer]):
+                store.set(answer, word)
+        if time.monotonic() > end:
+            raise torch.distributed.DistNetworkError("a process did not come")
+        time.sleep(0.01)
+    return word
 
 
 def _is_loss(error: Exception) -> bool:
