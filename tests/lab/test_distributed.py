@@ -23,7 +23,7 @@ from roann.lab.run import CHECKPOINTS, RESULT, build
 SMALL = {"length": 12, "eval_every": 4, "checkpoint_every": 3, "log_every": 1}
 LONG = {"length": 100_000, "checkpoint_every": 20, "eval_every": 100_000, "log_every": 20}
 # Long enough to be hit in the middle: some seconds.
-KILLED = {"length": 1500, "eval_every": 500, "checkpoint_every": 50, "log_every": 100}
+KILLED = {"length": 800, "eval_every": 300, "checkpoint_every": 50, "log_every": 100}
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
 STARTED: list[subprocess.Popen] = []
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
@@ -166,12 +166,12 @@ def disturbed(file: Path, folder: Path, number: int, kills: int, *words: object)
     random = torch.Generator().manual_seed(kills)
     known: set[int] = set()
     for hit in range(kills):
-        until(lambda: len(ranks_of(process)) == 2 and not known & set(ranks_of(process)), 120)
+        until(lambda: len(set(ranks_of(process)) - known) == 2, 120)
         workers = ranks_of(process)
-        known |= set(workers)
+        known.update(workers)
         before = newest(folder)
         if hit % 2:
-            time.sleep(float(torch.rand((), generator=random)) * 4)
+            time.sleep(float(torch.rand((), generator=random)) * 2.5)
         else:
             until(lambda before=before: newest(folder) > before, 120)
         assert process.poll() is None, "the run was over before it was hit"

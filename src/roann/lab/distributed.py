@@ -290,14 +290,14 @@ def _join(rank: int, world: int, timeout: float) -> Callable[[], None]:
     """Connect all processes; returns what waits, at the end, until all of them have ended."""
     if not torch.distributed.is_available():
         raise ConfigError("this torch has no torch.distributed; train in one process.")
+    from torch.distributed.distributed_c10d import PrefixStore, rendezvous
+
     backend = "gloo"
     if torch.cuda.is_available() and torch.distributed.is_nccl_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
         backend = "cpu:gloo,cuda:nccl"
     wait = timedelta(seconds=max(timeout, START_SECONDS))
-    store = next(iter(torch.distributed.rendezvous("env://", timeout=wait)))[0]
-    from torch.distributed.distributed_c10d import PrefixStore
-
+    store = next(iter(rendezvous("env://", timeout=wait)))[0]
     own = PrefixStore(_generation(store, rank, world), store)
     torch.distributed.init_process_group(
         backend, store=own, rank=rank, world_size=world, timeout=timedelta(seconds=timeout)
