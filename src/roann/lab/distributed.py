@@ -290,7 +290,8 @@ def _join(rank: int, world: int, timeout: float) -> Callable[[], None]:
     """Connect all processes; returns what waits, at the end, until all of them have ended."""
     if not torch.distributed.is_available():
         raise ConfigError("this torch has no torch.distributed; train in one process.")
-    from torch.distributed.distributed_c10d import PrefixStore, rendezvous
+    from torch.distributed.distributed_c10d import PrefixStore
+    from torch.distributed.rendezvous import rendezvous
 
     backend = "gloo"
     if torch.cuda.is_available() and torch.distributed.is_nccl_available():
