@@ -12,11 +12,16 @@ from collections.abc import Sequence
 from roann.lab import verbs
 from roann.lab.config import ConfigError
 from roann.lab.exits import CTRL_C, INTERRUPTED, OK, USAGE, LabError
+from roann.lab.launch import settle
 from roann.lab.progress import logging_to_stderr, printable
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line; returns its exit code."""
+    return settle(_code(argv))
+
+
+def _code(argv: Sequence[str] | None) -> int:
     args = list(sys.argv[1:] if argv is None else argv)
     verbose = "-v" in args or "--verbose" in args
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-OK, USAGE, DIVERGED, DATA, INTERRUPTED, CTRL_C = 0, 2, 3, 4, 75, 130
+OK, FAILED, USAGE, DIVERGED, DATA, INTERRUPTED, CTRL_C = 0, 1, 2, 3, 4, 75, 130
 
 
 class LabError(Exception):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from roann.lab import checkpoint, run, sweep, verbs
+from roann.lab import checkpoint, distributed, launch, run, sweep, verbs
 from roann.lab.config import ConfigError, Experiment, parse, read_tables, to_toml
 from roann.lab.data import DataError
 from roann.lab.exits import DATA, DIVERGED, INTERRUPTED, OK
@@ -44,8 +45,7 @@ def _run(verb: verbs.Run) -> int:
         plan = _plan(experiment, folder)
         _say(verb, plan)
         return DATA if "missing" in plan else OK
-    run.prepare(folder, experiment)
-    return _execute(verb, folder, None)
+    return _execute(verb, folder, None, experiment)
 
 
 def _plan(experiment: Experiment, folder: Path) -> dict[str, Any]:
@@ -64,12 +64,46 @@ def _plan(experiment: Experiment, folder: Path) -> dict[str, Any]:
     return plan | {"steps": steps, "parameters": count_parameters(model)}
 
 
-def _execute(verb: verbs.Result, folder: Path, step: int | None) -> int:
-    stop = Stop()
-    with stop.listening():
-        result = run.execute(folder, stop, watcher(verb.quiet), step)
-    _say(verb, {"directory": str(folder)} | result, _summary(folder, result))
+def _execute(
+    verb: verbs.Together, folder: Path, step: int | None, experiment: Experiment | None = None
+) -> int:
+    """Run or resume, here or in several processes; an experiment may need its run directory."""
+    if verb.processes is not None:
+        launch.check(verb.processes, verb.max_restarts, verb.timeout)
+    if (verb.processes or 1) > 1:
+        return _launch(verb, folder, step, experiment)
+    parent = os.getppid()
+    # A process of a launcher that was killed must not go on alone.
+    stop = Stop((lambda: os.getppid() != parent) if distributed.launched() else None)
+    with stop.listening(), distributed.joined(verb.timeout) as ranks:
+        with ranks.together():
+            if experiment is not None and ranks.leads:
+                run.prepare(folder, experiment)
+        if distributed.restarts():  # later checkpoints are of this very command
+            step = None
+        result = run.execute(folder, stop, watcher(verb.quiet), step, ranks)
+    if ranks.leads and not launch.launched_here():
+        _say_result(verb, folder, result)
     return DIVERGED if result["status"] == "diverged" else OK
+
+
+def _launch(
+    verb: verbs.Together, folder: Path, step: int | None, experiment: Experiment | None
+) -> int:
+    assert verb.processes is not None
+    if experiment is not None:
+        run.prepare(folder, experiment)
+    words = ["resume", str(folder), "--timeout", str(verb.timeout)]
+    words += [] if step is None else ["--checkpoint", str(step)]
+    words += ["-q"] * verb.quiet + ["-v"] * verb.verbose
+    code = launch.launch(words, verb.processes, verb.max_restarts, verb.timeout)
+    if code in (OK, DIVERGED) and (result := run.result_of(folder)) is not None:
+        _say_result(verb, folder, result)
+    return code
+
+
+def _say_result(verb: verbs.Result, folder: Path, result: dict[str, Any]) -> None:
+    _say(verb, {"directory": str(folder)} | result, _summary(folder, result))
 
 
 def _summary(folder: Path, result: dict[str, Any]) -> str:

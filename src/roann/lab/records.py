@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeGuard, get_args
+from typing import Any, Literal, Protocol, TypeGuard, get_args
 
 from roann.lab.files import OWN, parse_object, read_plain
 
@@ -18,6 +18,37 @@ KINDS = get_args(Kind)
 DAMAGED = "metrics.damaged.jsonl"
 FLUSH_SECONDS = 1.0
 _log = logging.getLogger(__name__)
+
+
+class Sink(Protocol):
+    """What takes records."""
+
+    def write(
+        self, kind: Kind, step: int, epoch: float | None, seconds: float, values: Mapping[str, Any]
+    ) -> None:
+        """Take one record."""
+
+    def sync(self) -> int:
+        """See that every record is safe; returns the offset a checkpoint must hold."""
+
+    def close(self) -> None:
+        """Take no more."""
+
+
+class Unwritten:
+    """Drops every record: for processes that do not lead a run."""
+
+    def write(
+        self, kind: Kind, step: int, epoch: float | None, seconds: float, values: Mapping[str, Any]
+    ) -> None:
+        """Do nothing."""
+
+    def sync(self) -> int:
+        """There is nothing to keep."""
+        return 0
+
+    def close(self) -> None:
+        """Do nothing."""
 
 
 class Records:

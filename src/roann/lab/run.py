@@ -13,7 +13,8 @@ import json
 import logging
 import os
 import platform
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from roann.info import processor
 from roann.kernels import native
 from roann.lab import checkpoint, files, records
 from roann.lab.config import ConfigError, Experiment, parse, read_tables, to_toml
+from roann.lab.distributed import ALONE, Ranks
 from roann.lab.models import Model, build_model
 from roann.lab.models.base import count_parameters
 from roann.lab.probe import probe
@@ -103,25 +105,44 @@ def _check_result(result: dict[str, Any]) -> None:
 
 
 def execute(
-    folder: Path, stop: Stop, watch: type[Progress] = Progress, step: int | None = None
+    folder: Path,
+    stop: Stop,
+    watch: type[Progress] = Progress,
+    step: int | None = None,
+    ranks: Ranks = ALONE,
 ) -> dict[str, Any]:
     """Start or resume the run of a directory and bring it to its end; returns its result.
 
     With `step`, resume from the checkpoint of that step, not from the newest; later ones are set
-    aside.
+    aside. Of several processes, the first alone needs the directory.
     """
+    result = chosen = tables = None
+    with ExitStack() as held:
+        with ranks.together():
+            if ranks.leads:
+                _open(folder, held)
+                chosen = None if step is None else checkpoint.named(folder / CHECKPOINTS, step)
+                result = result_of(folder)
+                tables = read_tables(folder / CONFIG) if result is None else None
+                if result is not None:
+                    _check_ended(folder)
+                    _log.info("%s: nothing to do, the run has %s.", folder, result["status"])
+        if (found := ranks.share(result)) is not None:
+            return dict(found)
+        tables = ranks.share(tables)
+        with ranks.together():
+            experiment = parse(tables or {})
+            if ranks.leads:
+                held.enter_context(logging_to_file(folder / LOG))
+        return _conduct(folder, experiment, stop, watch, chosen, ranks)
+
+
+def _open(folder: Path, held: ExitStack) -> None:
+    """Check a run directory and be its only writer."""
     if not (folder / CONFIG).is_file():
         raise ConfigError(f"{folder} is not a run directory: it has no {CONFIG}.")
     files.check_own([folder / name for name in _FILES], [folder / name for name in _FOLDERS])
-    with checkpoint.sole_writer(folder):
-        chosen = None if step is None else checkpoint.named(folder / CHECKPOINTS, step)
-        if (result := result_of(folder)) is not None:
-            _check_ended(folder)
-            _log.info("%s: nothing to do, the run has %s.", folder, result["status"])
-            return result
-        experiment = parse(read_tables(folder / CONFIG))
-        with logging_to_file(folder / LOG):
-            return _conduct(folder, experiment, stop, watch, chosen)
+    held.enter_context(checkpoint.sole_writer(folder))
 
 
 def _check_ended(folder: Path) -> None:
@@ -141,19 +162,27 @@ def _conduct(
     stop: Stop,
     watch: type[Progress],
     chosen: checkpoint.Checkpoint | None,
+    ranks: Ranks,
 ) -> dict[str, Any]:
     plan = experiment.train
-    environment = set_up(plan.threads, plan.seed)
-    task, model = build(experiment)
-    optimizer = make_optimizer(model, plan)
-    last = plan.length * unit_steps(plan, task)
-    state, offset = _restore(folder, model, optimizer, chosen, last)
-    moved = _note_environment(folder, environment)
-    records.set_damaged_aside(folder / METRICS, offset)
-    lines = records.Records(folder / METRICS, offset)
-    progress = watch(folder.name, last, task.primary, task.trivial[task.primary])
-    digest = _file_digest(folder)
-    context = RunContext(folder, plan, digest, model, optimizer, lines, stop, progress)
+    environment = set_up(plan.threads, plan.seed) | {"processes": ranks.world}
+    state, offset, digest, moved = State(), 0, "", {}
+    lines: records.Sink = records.Unwritten()
+    with ranks.together():
+        task, model = build(experiment)
+        ranks.check(task, model)
+        optimizer = make_optimizer(model, plan)
+        last = plan.length * unit_steps(plan, task)
+        if ranks.leads:
+            state, offset = _restore(folder, model, optimizer, chosen, last)
+            moved = _note_environment(folder, environment)
+            records.set_damaged_aside(folder / METRICS, offset)
+            lines = records.Records(folder / METRICS, offset)
+            digest = _file_digest(folder)
+    state = _spread(state, model, optimizer, ranks)
+    shown = watch if ranks.leads else Progress
+    progress = shown(folder.name, last, task.primary, task.trivial[task.primary])
+    context = RunContext(folder, plan, digest, model, optimizer, lines, stop, progress, ranks)
     facts = _facts(experiment, task, model)
     if offset == 0:
         lines.write("event", 0, None, 0.0, {"event": "start"} | facts)
@@ -164,20 +193,30 @@ def _conduct(
         status, cause = _train(task, state, context)
         ending = {"status": status, "steps": state.step, "seconds": round(state.seconds, 3)}
         ending |= {"cause": cause} | facts
-        try:
-            result = _end(folder, lines, task, ending)
-        except OSError as error:
-            raise UnfinishedRun(folder, RESULT, error) from error
+        with ranks.together():
+            try:
+                result = _end(folder, lines, task, ending) if ranks.leads else {}
+            except OSError as error:
+                raise UnfinishedRun(folder, RESULT, error) from error
     finally:
         progress.close()
         lines.close()
     _log.info("%s: %s after %s: %s.", folder.name, status, counted(state.step, "step"), cause)
-    return result
+    return dict(ranks.share(result))
 
 
-def _end(
-    folder: Path, lines: records.Records, task: Task, ending: dict[str, Any]
-) -> dict[str, Any]:
+def _spread(state: State, model: Model, optimizer: torch.optim.Optimizer, ranks: Ranks) -> State:
+    """Give every process what rank 0 starts from: state, weights, filters, moments, generator."""
+    if ranks.world == 1:
+        return state
+    tensors = ranks.send(checkpoint.pack(model, optimizer) if ranks.leads else {})
+    if not ranks.leads:
+        checkpoint.unpack(tensors, model, optimizer)
+    ranks.verify(model, f"before step {state.step + 1}")
+    return State(**ranks.share(asdict(state)))
+
+
+def _end(folder: Path, lines: records.Sink, task: Task, ending: dict[str, Any]) -> dict[str, Any]:
     """Write the last records and the result; an OSError means that the run has not ended."""
     records.set_damaged_aside(folder / METRICS, lines.sync())
     measured = records.read(folder / METRICS, strict=False)
@@ -191,7 +230,7 @@ def _train(task: Task, state: State, context: RunContext) -> tuple[str, str]:
     model, plan = context.model, context.plan
     measure = partial(probe, task, model, plan.seed)
     try:
-        train(task, model, context.optimizer, plan, state, context, measure)
+        train(task, model, context.optimizer, plan, state, context, measure, context.ranks)
         context.finish(state)
     except InterruptedRun as interruption:
         with suppress(DivergedError):  # the resumed run will notice, and say so
@@ -300,6 +339,7 @@ def _note_environment(folder: Path, environment: dict[str, Any]) -> dict[str, An
             _log.warning("%s is damaged (%s); it is written again, as of now.", path, error)
         first = environment
         files.replace_file(path, _json(environment))
+    first = {"processes": 1} | first  # of a version that knew one only
     moved = {key: value for key, value in environment.items() if first.get(key) != value}
     if moved:
         what = ", ".join(moved)

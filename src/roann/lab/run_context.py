@@ -13,9 +13,10 @@ from torch import Tensor
 
 from roann.lab import checkpoint
 from roann.lab.config import Train
+from roann.lab.distributed import ALONE, Ranks
 from roann.lab.models import Model
 from roann.lab.progress import Progress
-from roann.lab.records import Records
+from roann.lab.records import Sink
 from roann.lab.stop import Stop, UnfinishedRun
 from roann.lab.train import DivergedError, State
 
@@ -33,9 +34,10 @@ class RunContext:
     digest: str  # of the config; kept in every checkpoint
     model: Model
     optimizer: torch.optim.Optimizer
-    records: Records
+    records: Sink
     stop: Stop
     progress: Progress
+    ranks: Ranks = ALONE
     _tried: float = field(default_factory=time.monotonic, init=False)
     # The best checkpoint that is not on disk yet: a full disk must not lose it.
     _best: tuple[int, dict[str, Tensor], dict[str, Any]] | None = field(default=None, init=False)
@@ -46,29 +48,40 @@ class RunContext:
 
     def pause(self, state: State) -> None:
         """Between two updates: commit a checkpoint if one is due; raise if the run must stop."""
-        self.poll()
         every = self.plan.checkpoint_every
-        if (every and state.step and state.step % every == 0) or (
-            time.monotonic() - self._tried >= self.plan.checkpoint_seconds
-        ):
+        late = time.monotonic() - self._tried >= self.plan.checkpoint_seconds
+        due = late or bool(every and state.step and state.step % every == 0)
+        # A signal to any process stops all of them; the clock is that of rank 0.
+        asked, save = self.ranks.most(self.stop.asked(), due and self.ranks.leads)
+        self.stop.number = asked
+        self.poll()
+        if save:
             self.save(state)
 
     def save(self, state: State) -> None:
         """Commit a checkpoint. A full disk gives a warning, and the next one is tried."""
-        try:
-            self._commit(state)
-        except OSError as error:
-            self._warn(state, error)
+        self._check(state)
+        if self.ranks.leads:
+            try:
+                self._commit(state)
+            except OSError as error:
+                self._warn(state, error)
 
     def finish(self, state: State) -> None:
         """Commit the last checkpoint: without it the run has not ended."""
-        try:
-            self._commit(state)
-        except OSError as error:
-            raise UnfinishedRun(self.folder, "the last checkpoint", error) from error
+        self._check(state)
+        with self.ranks.together():
+            if not self.ranks.leads:
+                return
+            try:
+                self._commit(state)
+            except OSError as error:
+                raise UnfinishedRun(self.folder, "the last checkpoint", error) from error
 
     def keep(self, state: State) -> None:
         """After an evaluation better than all before: commit a checkpoint apart from the others."""
+        if not self.ranks.leads:
+            return
         tensors = checkpoint.pack(self.model, self.optimizer)
         self._best = state.step, tensors, asdict(state) | {"config": self.digest}
         try:
@@ -76,11 +89,15 @@ class RunContext:
         except OSError as error:
             self._warn(state, error)
 
-    def _commit(self, state: State) -> None:
+    def _check(self, state: State) -> None:
+        """Raise an error unless the weights are finite, and the same in all processes."""
         self._tried = time.monotonic()
         for name, parameter in self.model.named_parameters():
             if not bool(torch.isfinite(parameter).all()):
                 raise DivergedError(f"update {state.step} made {name} non-finite")
+        self.ranks.verify(self.model, f"after step {state.step}")
+
+    def _commit(self, state: State) -> None:
         self._commit_best()  # first: where there is a checkpoint, its best one is there too
         extra = {"records": self.records.sync(), "config": self.digest}
         tensors = checkpoint.pack(self.model, self.optimizer)

@@ -46,12 +46,16 @@ class Stop:
 
     def poll(self) -> None:
         """Raise `InterruptedRun` if the run must stop."""
+        if self.asked():
+            raise InterruptedRun(self.number)
+
+    def asked(self) -> int:
+        """The number of the signal to stop; 0 if there was none."""
         if self._orphaned is not None and time.monotonic() >= self._ask:
             self._ask = time.monotonic() + 0.5
             if self._orphaned():
                 self.number = signal.SIGTERM
-        if self.number:
-            raise InterruptedRun(self.number)
+        return self.number
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.number = number

@@ -13,10 +13,11 @@ from torch import Tensor, nn
 
 from roann.lab.black_box import BlackBox
 from roann.lab.config import ConfigError, Train
+from roann.lab.distributed import ALONE, Ranks
 from roann.lab.models.base import Model
 from roann.lab.optimizers import OPTIMIZERS
 from roann.lab.progress import Progress
-from roann.lab.records import Records, is_number
+from roann.lab.records import Sink, is_number
 from roann.lab.tasks.base import Task, mean_scores
 
 
@@ -49,7 +50,7 @@ class State:
 class Context(Protocol):
     """What the training loop calls; `roann.lab.run_context.RunContext` is the one of a run."""
 
-    records: Records
+    records: Sink
     progress: Progress
 
     def pause(self, state: State) -> None:
@@ -70,6 +71,7 @@ def train(
     state: State,
     context: Context,
     probe: Callable[[], dict[str, Any]],
+    ranks: Ranks = ALONE,
 ) -> None:
     """Train from `state` to the end of the plan; `state` is right whenever an exception leaves."""
     unit = unit_steps(plan, task)
@@ -81,11 +83,14 @@ def train(
     def write_leap(step: int, seen: dict[str, Any]) -> None:
         context.records.write("leap", step, epoch(task, step), state.seconds, seen)
 
+    objective = ranks.objective(task, model)
     box = BlackBox(model, plan.black_box or 0, probe, write_leap)
     while True:
-        over = state.step >= last or state.seconds >= (plan.max_seconds or math.inf)
+        over = state.step >= last
+        if plan.max_seconds is not None:
+            over |= ranks.share(state.seconds >= plan.max_seconds)  # by the clock of rank 0
         if state.measured < state.step:
-            _measure(task, model, plan, state, context, probe, unit, over)
+            _measure(task, model, plan, state, context, probe, unit, over, ranks)
         state.seconds = now() - start
         if over or (plan.stop_score is not None and state.good_evals >= plan.stop_evals):
             return
@@ -94,14 +99,12 @@ def train(
         rate = learning_rate(plan, unit, state.step)
         for group in optimizer.param_groups:
             group["lr"] = rate * group["scale"]
-        batch = task.batch(plan.seed, state.step)
-        prediction = model(batch.inputs)
-        loss = task.loss(prediction, batch.targets)
-        penalty = model.penalty()
+        batch = ranks.batch(task, plan.seed, state.step)
+        prediction, loss, total = objective(batch.inputs, batch.targets)
         optimizer.zero_grad()
-        torch.autograd.backward(loss if penalty is None else loss + penalty)
+        torch.autograd.backward(total)
         try:
-            loss_value, norm = _finite(loss, model, state.step + 1)
+            loss_value, norm = _finite(ranks.mean(loss), model, state.step + 1)
         except DivergedError:
             box.open()
             raise
@@ -116,7 +119,7 @@ def train(
         state.seconds = now() - start
 
         if state.step % plan.log_every == 0:
-            scores = task.scores(prediction.detach(), batch.targets)
+            scores = ranks.scores(task.scores(prediction.detach(), batch.targets))
             values = {"loss": loss_value, "lr": rate, "grad_norm": norm} | scores
             context.records.write(
                 "train", state.step, epoch(task, state.step), state.seconds, values
@@ -133,6 +136,7 @@ def _measure(
     probe: Callable[[], dict[str, Any]],
     unit: int,
     over: bool,
+    ranks: Ranks,
 ) -> None:
     """Evaluate and probe where due. Records come last: an interrupted measurement leaves none."""
     step = state.step
@@ -140,7 +144,7 @@ def _measure(
     sets: dict[str, dict[str, float]] = {}
     best = False
     if step and (over or step % (plan.eval_every * unit) == 0):
-        sets = evaluate(task, model, plan.seed, step, context.poll)
+        sets = evaluate(task, model, plan.seed, step, context.poll, ranks)
         sign = 1 if task.better == "lower" else -1
         first = next(iter(sets.values()))[task.primary]
         good = plan.stop_score is not None and sign * first <= sign * plan.stop_score
@@ -161,17 +165,25 @@ def _measure(
 
 @torch.no_grad()
 def evaluate(
-    task: Task, model: Model, seed: int, step: int, poll: Callable[[], None] = lambda: None
+    task: Task,
+    model: Model,
+    seed: int,
+    step: int,
+    poll: Callable[[], None] = lambda: None,
+    ranks: Ranks = ALONE,
 ) -> dict[str, dict[str, float]]:
-    """The scores of every evaluation set after `step` updates."""
+    """The scores of every evaluation set after `step` updates; ranks take turns at the batches."""
     model.eval()
     sets = {}
     for name, batches in task.evaluate_sets(seed, step).items():
-        parts = []
-        for batch in batches:
-            poll()
-            parts.append((task.scores(model(batch.inputs), batch.targets), batch.examples))
-        sets[name] = mean_scores(parts)
+        parts = {}
+        with ranks.together():
+            for place, batch in enumerate(batches):
+                poll()
+                if place % ranks.world == ranks.rank:
+                    scores = task.scores(model(batch.inputs), batch.targets)
+                    parts[place] = scores, batch.examples
+        sets[name] = mean_scores(ranks.merge(parts))
     model.train()
     return sets
 

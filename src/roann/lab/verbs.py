@@ -52,7 +52,18 @@ class OfExperiment(Result):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run(OfExperiment):
+class Together(Result):
+    """Flags of verbs that train."""
+
+    # Number of processes on this machine that share every batch; see also torchrun.
+    processes: int | None = None
+    # How often to start all processes again when one of them dies or fails (with --processes).
+    max_restarts: int = 3
+    timeout: float = 30.0  # Seconds to wait for a process that is silent.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run(OfExperiment, Together):
     """Run an experiment, or continue it.
 
     Flags override the file, and the file overrides the defaults. Every field of the file is a flag,
@@ -67,7 +78,7 @@ class Run(OfExperiment):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Resume(Result):
+class Resume(Together):
     """Continue an interrupted run from its newest valid checkpoint."""
 
     directory: tyro.conf.Positional[Path]  # Run directory.

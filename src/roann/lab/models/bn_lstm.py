@@ -93,6 +93,8 @@ class BnLstm(ConfiguredSystem[BnLstmConfig]):
         True
     """
 
+    per_example = False  # for `roann.lab.distributed`: a prediction depends on the whole batch
+
     @torch.no_grad()
     def build(self, new: Source) -> None:
         N, T_max = self.config.hidden_size, self.config.max_length

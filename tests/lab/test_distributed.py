@@ -1,0 +1,300 @@
+"""One training in several processes: the same batches, the same numbers, whatever dies."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_runs import assert_same, experiment, has_checkpoint, lines, until, world
+
+from roann.lab import distributed
+from roann.lab.checkpoint import committed, step_of
+from roann.lab.cli import main
+from roann.lab.config import ConfigError, to_toml
+from roann.lab.distributed import Ranks
+from roann.lab.models import build_model
+from roann.lab.run import CHECKPOINTS, RESULT, build
+
+SMALL = {"length": 12, "eval_every": 4, "checkpoint_every": 3, "log_every": 1}
+LONG = {"length": 100_000, "checkpoint_every": 20, "eval_every": 100_000, "log_every": 20}
+# Long enough to be hit in the middle: some seconds.
+KILLED = {"length": 800, "eval_every": 300, "checkpoint_every": 50, "log_every": 100}
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
+STARTED: list[subprocess.Popen] = []
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
+
+
+def file_of(folder: Path, task: str = "copying", **train) -> Path:
+    file = folder / f"{task}.toml"
+    file.write_text(to_toml(experiment(task, **train).tables()))
+    return file
+
+
+def started(*words: object, launcher: list[str] | None = None) -> subprocess.Popen:
+    command = [*(launcher or [sys.executable]), "-m", "roann", *map(str, words)]
+    process = subprocess.Popen(
+        command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    STARTED.append(process)
+    return process
+
+
+@pytest.fixture(autouse=True)
+def nothing_left():
+    """End what a test that failed has left."""
+    yield
+    while STARTED:
+        process = STARTED.pop()
+        if process.poll() is None:
+            for pid in [*ranks_of(process), process.pid]:
+                os.kill(pid, signal.SIGKILL)
+            process.communicate()
+
+
+def ended(process: subprocess.Popen, code: int = 0) -> tuple[str, str]:
+    out, err = process.communicate(timeout=600)
+    assert process.returncode == code, err
+    return out, err
+
+
+def ranks_of(process: subprocess.Popen) -> list[int]:
+    """The processes that a launcher has started, in the order of their ranks."""
+    found = {}
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            if int((path / "stat").read_text().rsplit(")", 1)[1].split()[1]) == process.pid:
+                words = (path / "environ").read_bytes().split(b"\0")
+                found.update({w: int(path.name) for w in words if w.startswith(b"RANK=")})
+        except OSError:  # it has ended
+            continue
+    return [found[word] for word in sorted(found)]
+
+
+def assert_close(one: Path, other: Path) -> None:
+    """The same training to rounding: records, weights, moments."""
+    assert len(lines(one)) == len(lines(other))
+    for line, twin in zip(lines(one), lines(other), strict=True):
+        assert line.keys() == twin.keys()
+        for key, value in line.items():
+            same = pytest.approx(value, rel=2e-4) if isinstance(value, float) else value
+            assert twin[key] == same, key
+    (step, tensors), (twin_step, twins) = world(one), world(other)
+    assert (step, tensors.keys()) == (twin_step, twins.keys())
+    for name, tensor in tensors.items():
+        torch.testing.assert_close(tensor, twins[name], rtol=2e-4, atol=2e-6)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """A run in two processes that nothing disturbed."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    file = file_of(folder, **KILLED)
+    ended(started("run", file, "--out", folder / "run", "--processes", 2, "-q"))
+    return folder / "run"
+
+
+def test_two_processes_train_as_one(tmp_path):
+    """By `--processes`, by torchrun, and in one process; a run of two is the same to the bit."""
+    file = file_of(tmp_path, **SMALL)
+    processes = [
+        started("run", file, "--out", tmp_path / "two", "--processes", 2, "--json"),
+        started(
+            *("run", file, "--out", tmp_path / "torchrun"),
+            launcher=[*TORCHRUN, "--standalone", "--nproc-per-node", "2"],
+        ),
+    ]
+    assert main(["run", str(file), "--out", str(tmp_path / "one"), "-q"]) == 0
+    (out, err), (words, _) = map(ended, processes)
+    assert json.loads(out)["steps"] == 12
+    assert err.count("finished after 12 steps") == 1  # one process speaks
+    assert words.count("finished after 12 steps") == 1
+    assert_same(tmp_path / "two", tmp_path / "torchrun")
+    assert_close(tmp_path / "one", tmp_path / "two")
+    assert not list((tmp_path / "two").glob("**/*.tmp-*"))
+    assert json.loads((tmp_path / "two" / "env.json").read_text())["processes"] == 2
+
+
+def test_a_run_goes_on_with_another_number_of_processes(tmp_path):
+    """Two processes, interrupted; then one: the curve is that of a run in one process."""
+    plan = SMALL | {"length": 400, "checkpoint_every": 20, "log_every": 10, "eval_every": 50}
+    file = file_of(tmp_path, **plan)
+    assert main(["run", str(file), "--out", str(tmp_path / "one"), "-q"]) == 0
+    process = started("run", file, "--out", tmp_path / "two", "--processes", 2)
+    until(lambda: has_checkpoint(tmp_path / "two"))
+    process.send_signal(signal.SIGTERM)
+    _, err = ended(process, 75)
+    assert err.count("go on with: roann resume") == 1
+    assert "Traceback" not in err
+    step = world(tmp_path / "two")[0]
+    assert 0 < step < 400
+    assert main(["resume", str(tmp_path / "two"), "-q"]) == 0
+    moved = [line for line in lines(tmp_path / "two") if line.get("event") == "moved"]
+    assert moved == [{"kind": "event", "step": step, "epoch": None, "event": "moved",
+                      "to": {"processes": 1}}]  # fmt: skip
+    steps = [line["step"] for line in lines(tmp_path / "two") if line["kind"] == "train"]
+    assert steps == list(range(10, 401, 10))
+    for one, two in zip(*([r for r in lines(tmp_path / name) if r["kind"] == "eval"]
+                          for name in ("one", "two")), strict=True):  # fmt: skip
+        assert two["cross_entropy"] == pytest.approx(one["cross_entropy"], rel=1e-3)
+
+
+def test_ctrl_c_stops_all_processes(tmp_path):
+    process = started("run", file_of(tmp_path, **LONG), "--out", tmp_path / "run",
+                      "--processes", 2)  # fmt: skip
+    until(lambda: has_checkpoint(tmp_path / "run"))
+    workers = ranks_of(process)
+    assert len(workers) == 2
+    process.send_signal(signal.SIGINT)
+    ended(process, 130)
+    assert not [pid for pid in workers if Path(f"/proc/{pid}").exists()]
+    last = max(line["step"] for line in lines(tmp_path / "run") if line["kind"] == "train")
+    assert 0 <= world(tmp_path / "run")[0] - last < 20  # a checkpoint of where it stopped
+
+
+def disturbed(file: Path, folder: Path, number: int, kills: int, *words: object) -> None:
+    """Send a signal to a rank again and again; the run must end as if nothing had happened.
+
+    In turns: in the middle of training, and at any moment from the start of a process on.
+    """
+    process = started("run", file, "--out", folder, "--processes", 2, "--max-restarts",
+                      kills, "-q", *words)  # fmt: skip
+    random = torch.Generator().manual_seed(kills)
+    known: set[int] = set()
+    for hit in range(kills):
+        until(lambda: len(set(ranks_of(process)) - known) == 2, 120)
+        workers = ranks_of(process)
+        known.update(workers)
+        before = newest(folder)
+        if hit % 2:
+            time.sleep(float(torch.rand((), generator=random)) * 2.5)
+        else:
+            until(lambda before=before: newest(folder) > before, 120)
+        assert process.poll() is None, "the run was over before it was hit"
+        os.kill(workers[int(torch.randint(2, (), generator=random))], number)
+    ended(process)
+
+
+def newest(folder: Path) -> int:
+    return max((step_of(path) for path in committed(folder / CHECKPOINTS)), default=0)
+
+
+def test_killed_processes_cost_nothing_but_time(tmp_path, undisturbed):
+    file = file_of(tmp_path, **KILLED)
+    disturbed(file, tmp_path / "run", signal.SIGKILL, 2)
+    assert_same(undisturbed, tmp_path / "run")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_fifty_kills(tmp_path):
+    plan = KILLED | {"length": 10_000, "log_every": 1000, "eval_every": 2000}
+    file = file_of(tmp_path, **plan)
+    ended(started("run", file, "--out", tmp_path / "whole", "--processes", 2, "-q"))
+    disturbed(file, tmp_path / "run", signal.SIGKILL, 50)
+    assert_same(tmp_path / "whole", tmp_path / "run")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_process_that_is_stopped_is_given_up(tmp_path, undisturbed):
+    file = file_of(tmp_path, **KILLED)
+    disturbed(file, tmp_path / "run", signal.SIGSTOP, 2, "--timeout", 8)
+    assert_same(undisturbed, tmp_path / "run")
+
+
+def test_an_exception_of_any_rank_is_one_sentence_with_its_rank(tmp_path, monkeypatch):
+    """A module on the path breaks rank 1 at its fifth batch."""
+    broken = tmp_path / "path"
+    broken.mkdir()
+    (broken / "sitecustomize.py").write_text(
+        "import os\n"
+        "if os.environ.get('RANK') == '1':\n"
+        "    from roann.lab.tasks.base import Task\n"
+        "    batch = Task.batch\n"
+        "    def breaking(self, seed, step, *place):\n"
+        "        if step == 5:\n"
+        "            raise ZeroDivisionError('no such number')\n"
+        "        return batch(self, seed, step, *place)\n"
+        "    Task.batch = breaking\n"
+    )
+    paths = [str(broken), *sys.path]
+    monkeypatch.setitem(ENVIRONMENT, "PYTHONPATH", os.pathsep.join(paths))
+    process = started("run", file_of(tmp_path, **SMALL), "--out", tmp_path / "run",
+                      "--processes", 2, "--max-restarts", 0)  # fmt: skip
+    _, err = ended(process, 75)
+    assert err.count("roann: rank 1: ZeroDivisionError: no such number") == 1
+    assert "Traceback" not in err
+    assert not (tmp_path / "run" / RESULT).exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--processes", "0"], "--processes must be from 1 to 1024, not 0."),
+        (["--processes", "-1"], "--processes must be from 1 to 1024, not -1."),
+        (["--processes", "2", "--max-restarts", "-1"], "--max-restarts must be from 0"),
+        (["--processes", "2", "--timeout", "0"], "--timeout must be a number of seconds above 0"),
+        (["--timeout", "nan"], "--timeout must be a number of seconds above 0"),
+    ],
+)
+def test_bad_numbers_are_refused(tmp_path, capsys, words, message):
+    file = file_of(tmp_path, **SMALL)
+    assert main(["run", str(file), "--out", str(tmp_path / "run"), *words]) == 2
+    err = capsys.readouterr().err
+    assert message in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("rank", "size", "message"),
+    [
+        ("0", "0", "WORLD_SIZE must be a number from 1 to 4096, not '0'."),
+        ("0", "two", "WORLD_SIZE must be a number from 1 to 4096, not 'two'."),
+        ("2", "2", "RANK must be a number from 0 to 1, not '2'."),
+    ],
+)
+def test_a_bad_place_is_refused(tmp_path, capsys, monkeypatch, rank, size, message):
+    monkeypatch.setenv("RANK", rank)
+    monkeypatch.setenv("WORLD_SIZE", size)
+    assert main(["run", str(file_of(tmp_path, **SMALL)), "--out", str(tmp_path / "run")]) == 2
+    assert capsys.readouterr().err == f"roann: {message}\n"
+
+
+def test_processes_and_torchrun_exclude_each_other(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("RANK", "0")
+    assert main(["run", str(file_of(tmp_path, **SMALL)), "--processes", "2"]) == 2
+    assert "torchrun has started this process; leave the flag out." in capsys.readouterr().err
+
+
+def test_an_unequal_split_is_refused_by_all_in_one_sentence(tmp_path):
+    process = started("run", file_of(tmp_path, **SMALL), "--out", tmp_path / "run",
+                      "--processes", 3)  # fmt: skip
+    _, err = ended(process, 2)
+    assert err == (
+        "roann: [task] batch_size: 3 processes cannot share 4 examples equally; "
+        "use a multiple of 3.\n"
+    )
+
+
+@pytest.mark.parametrize("name", ["bn-lstm", "indrnn"])
+def test_models_that_couple_examples_are_refused(name):
+    task, _ = build(experiment("adding"))
+    config = {"name": name, "hidden_size": 4} | ({"max_length": 12} if name == "bn-lstm" else {})
+    made = experiment("adding", config)
+    model = build_model(made.model_name, made.model, task, 0)
+    with pytest.raises(ConfigError, match="statistics of the batch or random masks"):
+        Ranks(0, 2).check(task, model)
+    Ranks(0, 1).check(task, model)
+
+
+def test_the_loss_of_a_process_is_told_from_a_mistake():
+    lost = RuntimeError("[../gloo/transport/tcp/pair.cc:538] Connection closed by peer")
+    assert distributed._is_loss(lost)
+    assert distributed._is_loss(torch.distributed.DistNetworkError("no"))
+    assert not distributed._is_loss(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
+    assert not distributed._is_loss(ZeroDivisionError("gloo"))
