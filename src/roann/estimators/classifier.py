@@ -33,7 +33,7 @@ class RoaClassifier(ClassifierMixin, RoaEstimator):
     The network reads each series in both directions, pools its states, and answers through
     LayerNorm, dropout and a linear layer that starts at zero. It is trained with Adam, 20 steps of
     warm-up, a cosine to zero and gradient norms of at most 1. With a few hundred series or fewer,
-    `fixed_classifier` is better and faster.
+    try `fixed_classifier` first.
 
     Args:
         hidden_size: N, neurons in each direction.
