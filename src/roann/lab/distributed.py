@@ -346,7 +346,7 @@ def _is_loss(error: Exception) -> bool:
     if isinstance(error, torch.distributed.DistError):
         return True
     return isinstance(error, RuntimeError) and any(
-        word in str(error) for word in ("gloo", "NCCL", "Connection closed", "Timed out")
+        word in str(error) for word in ("gloo", "NCCL", "Connection closed", "Timed out", "timeout")
     )
 
 
