@@ -296,4 +296,5 @@ def test_no_tensor_is_left_behind():
         gc.collect()
         return sum(issubclass(type(o), torch.Tensor) for o in gc.get_objects())
 
-    assert tensors(10) == tensors(500)
+    before = tensors(10)
+    assert tensors(500) <= before  # fewer, where something of another test goes meanwhile
