@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
@@ -21,7 +20,7 @@ from roann.estimators import fitting, plots
 from roann.estimators.callbacks import Callback, Lines
 from roann.estimators.network import LAST, POOLINGS, Network, Plan
 from roann.estimators.prepare import Preparation
-from roann.estimators.read import read
+from roann.estimators.read import ReadsSeries, read
 from roann.estimators.series import Prepared, Series
 from roann.nn import HypothesisWarning
 
@@ -49,7 +48,7 @@ class Objective:
     ahead: int | None = None
 
 
-class RoaEstimator(BaseEstimator, ABC):
+class RoaEstimator(ReadsSeries, ABC):
     """Abstract: reads series, trains networks on them, averages their answers."""
 
     networks_: list[Network]
@@ -109,12 +108,6 @@ class RoaEstimator(BaseEstimator, ABC):
         self.callbacks = callbacks
         self.device = device
         self.random_state = random_state
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.three_d_array = True
-        tags.input_tags.allow_nan = True
-        return tags
 
     def _read(self, X: Any, times: Any, *, partial: bool = False) -> Series:
         """X for fit, or for partial_fit: with the channels of before, if it is to continue."""

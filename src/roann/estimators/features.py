@@ -18,7 +18,7 @@ from typing import Any, Self, final
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.base import TransformerMixin
 from sklearn.linear_model import RidgeClassifierCV, RidgeCV
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -30,7 +30,7 @@ from roann import _checks
 from roann.estimators.fitting import MOST, generator_of
 from roann.estimators.network import share
 from roann.estimators.prepare import Preparation
-from roann.estimators.read import read
+from roann.estimators.read import ReadsSeries, read
 from roann.estimators.series import Batch, Prepared
 from roann.nn import HypothesisWarning, RoaRNN
 
@@ -43,7 +43,7 @@ ALPHAS = tuple(np.logspace(-1, 5, 13).tolist())
 
 
 @final
-class RoaFeatures(TransformerMixin, BaseEstimator):
+class RoaFeatures(TransformerMixin, ReadsSeries):
     """Turn series of equal or unequal length into features, with layers that are not trained.
 
     A feature is the part of the steps at which the state of a neuron is above a threshold. For a
@@ -94,12 +94,6 @@ class RoaFeatures(TransformerMixin, BaseEstimator):
         self.differences = differences
         self.layout = layout
         self.random_state = random_state
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.three_d_array = True
-        tags.input_tags.allow_nan = True
-        return tags
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Draw the layers, and set scales and thresholds from series X; y is not used."""

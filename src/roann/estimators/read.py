@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_array, validate_data
 from torch import Tensor
 
@@ -13,6 +14,16 @@ from roann import _checks
 from roann.estimators.series import Floats, Series
 
 LAYOUTS = ("channels_last", "channels_first")
+
+
+class ReadsSeries(BaseEstimator):
+    """Abstract: an estimator whose X is a set of series, with missing values."""
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.three_d_array = True
+        tags.input_tags.allow_nan = True
+        return tags
 
 
 def read(estimator: Any, X: Any, times: Any = None, *, reset: bool, least: int = 2) -> Series:

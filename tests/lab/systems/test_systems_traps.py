@@ -175,3 +175,8 @@ def test_bn_lstm_before_any_training_evaluates_as_an_lstm_with_rows_scaled_by_ga
     # A batch without variance, seen once, leaves statistics to evaluate by.
     system.train()(torch.ones(6, 5, 2, dtype=D))
     assert bool(system.eval()(u)[0].isfinite().all())
+
+
+def test_skew_entries_are_read_row_by_row():
+    M = F(1, 4, 4)
+    torch.testing.assert_close(skew(skew_entries(M), 4), M.triu(1) - M.triu(1).mT)
