@@ -222,7 +222,7 @@ def _widened(t: Tensor | None) -> Tensor | None:
 def _alpha(alpha: float | Tensor, x: Tensor) -> Tensor:
     """α in the dtype of x."""
     if not isinstance(alpha, Tensor):
-        return torch.full((), alpha, dtype=x.dtype, device=x.device)
+        return x.new_full((), alpha)
     if not alpha.is_floating_point():
         _checks.fail("alpha", "a number or a tensor of a float dtype", alpha.dtype)
     return alpha.to(x.dtype)
@@ -230,9 +230,9 @@ def _alpha(alpha: float | Tensor, x: Tensor) -> Tensor:
 
 def as_form(O: Orthogonal, dtype: torch.dtype) -> Linear:
     """O as a kernel consumes it: numbers in `dtype`, or float32 for half precision."""
-    if type(O) is Dense and O.matrix.dtype is dtype and dtype not in _HALF:
-        return O  # the usual case of a cell, at no cost
     form = Dense(O) if isinstance(O, Tensor) else O if isinstance(O, Linear) else O.form()
+    if type(form) is Dense and form.matrix.dtype is dtype and dtype not in _HALF:
+        return form  # the usual case, at little cost
     dtype = torch.float32 if dtype in _HALF else dtype
     tensors = form.tensors()
     wanted = [torch.int64 if name in form.integers else dtype for name in form.names]

@@ -24,11 +24,11 @@ class _Matrix(Filter):
     matrix: Tensor
 
     def _core(self) -> Linear:
-        return Dense(self._held("matrix"))
+        return self.form()
 
     def form(self) -> Linear:
         """The matrix itself."""
-        return self._core()
+        return Dense(self._held("matrix"))
 
     def _sharpen(self, value: Tensor) -> Tensor:
         wide = self.out_features <= self.in_features

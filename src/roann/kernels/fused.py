@@ -53,7 +53,7 @@ def forward(p: Problem, keep: bool) -> tuple[Tensor, Tensor | None]:
         joint = torch.cat([p.W, p.O.matrix], dim=-2).mT
     states = p.x0.new_empty(p.shape(N))
     trace = torch.empty_like(states) if keep else None
-    x = p.x0
+    x, rests = p.x0, 1 - p.alpha
     for k in range(p.steps):
         alpha, out = p.alpha_at(k), p.at(states, k)
         x = x if p.ragged is None else x[: p.rows(k)]
@@ -66,7 +66,7 @@ def forward(p: Problem, keep: bool) -> tuple[Tensor, Tensor | None]:
         if drive is not None:
             y = y + (p.at(drive, k) if drive.dim() > 1 else drive)
         value = p.phi.value(y)
-        mix(value, Ox, alpha, out=out)
+        mix(value, Ox, alpha, rests[k] if rests.dim() == 2 else rests, out)
         if trace is not None:
             p.at(trace, k).copy_(_kept(p, alpha, value, Ox))
         x = out
@@ -95,6 +95,7 @@ def backward(
     B, N = p.x0.shape[0], trace.shape[-1]
     found, moved = torch.empty_like(trace), torch.empty_like(trace) if p.terms else None
     lam = trace.new_zeros(B, N) if g_last is None else g_last.clone()
+    rests = 1 - p.alpha
     for k in reversed(range(p.steps)):
         n, alpha, slope, a = p.rows(k), p.alpha_at(k), p.at(trace, k), p.at(found, k)
         here = lam[:n]
@@ -107,7 +108,7 @@ def backward(
             slope = p.phi.slope(value)
         torch.mul(slope, here, out=a).mul_(alpha)
         back = torch.matmul(a, p.W[k] if p.W.dim() == 3 else p.W)
-        rest = (1 - alpha) * here
+        rest = (rests[k] if rests.dim() == 2 else rests) * here
         O = p.O.at(k)
         if isinstance(O, Dense):
             back.addmm_(rest, O.matrix)

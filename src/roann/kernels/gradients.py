@@ -28,9 +28,18 @@ class Gradients:
 
     @classmethod
     def wanted(cls, p: Problem, wanted: Sequence[bool]) -> Gradients:
-        """Zeroed room for what is wanted of `LEAVES`; that of x0 comes from the last sweep."""
-        names = [name for name, need in zip(LEAVES, wanted, strict=True) if need and name != "x0"]
-        return cls(p, **{name: p.x0.new_zeros(getattr(p, name).shape) for name in names})
+        """Room for what is wanted of `LEAVES`; that of x0 comes from the last sweep.
+
+        What all steps share starts at zero; what each step has of its own is written, not added to.
+        """
+        found = cls(p)
+        for name, need in zip(LEAVES, wanted, strict=True):
+            if need and name != "x0":
+                shape = getattr(p, name).shape
+                shared = len(shape) <= _SHARED.get(name, 0)
+                make = p.x0.new_zeros if shared else p.x0.new_empty
+                setattr(found, name, make(shape))
+        return found
 
     def copy(self) -> Gradients:
         """A copy to return to if a stretch must be done again.

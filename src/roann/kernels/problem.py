@@ -13,7 +13,7 @@ Note [One array for two]
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -24,6 +24,8 @@ from roann.kernels.activations import Activation
 from roann.kernels.linear import Linear
 from roann.kernels.ragged import Ragged
 
+_RIGHT: set[Any] = set()  # shapes and dtypes of problems that passed `Problem.check`
+_REMEMBERED = 1024
 LARGE_ALPHA = 15 / 16  # see Note [One array for two]
 Room = tuple[tuple[int, ...], torch.dtype]
 Maybe = Tensor | None
@@ -57,7 +59,24 @@ class Problem:
         return (self.x0, self.u, self.W, self.W_i, self.b, self.alpha, *self.O.tensors())
 
     def check(self) -> None:
-        """Validate shapes and dtypes: kernels index memory by them."""
+        """Validate shapes and dtypes: kernels index memory by them.
+
+        A call of microseconds is checked several times on its way there and back, so shapes and
+        dtypes that have been found right are remembered. Those of tensors that a compiler or
+        tracer follows may be symbols, and are not.
+        """
+        if self.ragged is not None or type(self.x0) is not Tensor:
+            self._check()
+            return
+        facts = [None if t is None else (t.shape, t.dtype) for t in self.tensors()]
+        key = (self.steps, type(self.O), *facts)
+        if key not in _RIGHT:
+            self._check()
+            if len(_RIGHT) >= _REMEMBERED:
+                _RIGHT.clear()
+            _RIGHT.add(key)
+
+    def _check(self) -> None:
         if self.x0.dim() != 2 or self.W.dim() not in (2, 3):
             got = f"{tuple(self.x0.shape)} and {tuple(self.W.shape)}"
             _checks.fail("x0 and W", "shapes (B, N) and (N, N) or (T, N, N)", got)

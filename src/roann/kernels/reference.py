@@ -16,18 +16,26 @@ from roann.kernels.linear import Linear
 from roann.kernels.problem import Problem
 
 
-def mix(value: Tensor, Ox: Tensor, alpha: Tensor | float, out: Tensor | None = None) -> Tensor:
+def mix(
+    value: Tensor,
+    Ox: Tensor,
+    alpha: Tensor | float,
+    rest: Tensor | None = None,
+    out: Tensor | None = None,
+) -> Tensor:
     """α φ + (1 − α) O x from φ and O x; into `out`, which may not need a gradient, if given.
 
+    `rest` is 1 − α where a loop has it at hand: for a number the difference costs as much as a map.
     `step` has the same sum as one operation, `torch.lerp`, with other rounding.
 
     Example:
         >>> mix(torch.tensor([1.0]), torch.tensor([3.0]), 0.25)
         tensor([2.5000])
     """
+    scale = 1 - alpha if rest is None else rest
     if out is None:
-        return alpha * value + (1 - alpha) * Ox
-    return torch.mul(Ox, 1 - alpha, out=out).add_(alpha * value)
+        return alpha * value + scale * Ox
+    return torch.mul(Ox, scale, out=out).add_(alpha * value)
 
 
 def step(

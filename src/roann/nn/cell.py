@@ -90,13 +90,13 @@ class RoaRNNCell(RoaModule):
         return self._next(x, u, *self._weights())
 
     def _next(self, x: Tensor, u: Tensor, W: Tensor, W_i: Tensor, b: Tensor | None) -> Tensor:
-        if self.max_norm is not None:
+        if self._cap is not None and self.max_norm is not None:
             W = self._memo(W, self.max_norm, x)
         driven: Tensor | None = W_i
         if self._buffers["_gain"] is not None:
             driven, b = self._driven(W_i, b, "")
         O: Any = self._modules["filter"]  # bypasses `nn.Module.__getattr__` for speed
-        return step(x, u, W, driven, b, O.form(), self.alpha, ACTIVATIONS[self.nonlinearity])
+        return step(x, u, W, driven, b, O.form(), self.alpha_of(""), ACTIVATIONS[self.nonlinearity])
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
         """The next state; from zero if hx is None."""

@@ -167,14 +167,16 @@ class RoaFNN(RoaModule):
         _checks.same_dtype("x", x, self._tensor("weight_0"))
         lead, dtype = x.shape[:-1], x.dtype
         # Half precision is for parameters, input and output: the state is not rounded in between.
-        x = x.reshape(-1, x.shape[-1]).to(full_precision(dtype))
+        full = full_precision(dtype)
+        x = x.reshape(-1, x.shape[-1]).to(full)
         for i in range(len(self.runs)):
             W, _, b = self._effective(f"_{i}")
+            if W.dtype is not full:
+                W, b = W.to(full), None if b is None else b.to(full)
             O, alpha = self._filter(f"filter_{i}"), self.alpha_of(f"_{i}")
             _, x = roa_scan(
-                x, W.to(x.dtype), O, alpha, b=None if b is None else b.to(x.dtype),
-                nonlinearity=self.nonlinearity, backend=self.backend, memory=self.memory,
-                last_only=True,
+                x, W, O, alpha, b=b, nonlinearity=self.nonlinearity, backend=self.backend,
+                memory=self.memory, last_only=True,
             )  # fmt: skip
         return x.reshape(*lead, x.shape[-1]).to(dtype)
 

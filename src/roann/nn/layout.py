@@ -66,7 +66,7 @@ def enter_state(hx: Tensor | None, form: Layout, shape: tuple[int, int], like: T
     layers, N = shape
     B = form.batch
     if hx is None:
-        return torch.zeros(layers, B, N, dtype=like.dtype, device=like.device)
+        return like.new_zeros(layers, B, N)
     wanted = (layers, B, N) if form.batched else (layers, N)
     kind = "a batch of packed sequences" if form.packed is not None else "this input"
     _checks.state(hx, wanted, f" for {kind}")

@@ -312,7 +312,7 @@ class RoaRNN(RoaModule):
                 u = states_all[0] if D == 1 else torch.cat(states_all, -1)
                 if self.dropout > 0 and not top:
                     u = nn.functional.dropout(u, self.dropout, self.training)
-        h_n = layout.leave_state(torch.stack(lasts), form)
+        h_n = layout.leave_state(lasts[0][None] if len(lasts) == 1 else torch.stack(lasts), form)
         return (None if last_only else layout.leave(u, form)), h_n
 
     def _scan(
