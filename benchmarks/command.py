@@ -16,11 +16,12 @@ def run(
     *mistakes: type[Exception],
 ) -> int:
     """Parse and work; returns the exit code. A mistake, such as a missing file, is one line."""
+    expected: tuple[type[Exception], ...] = (OSError, *mistakes)
     try:
         work(parser.parse_args(argv))
     except SystemExit as end:  # argparse has said why
         return int(end.code or OK)
-    except (OSError, *mistakes) as error:
+    except expected as error:
         print(f"{parser.prog.removeprefix('python -m ')}: {error}", file=sys.stderr)
         return USAGE
     except KeyboardInterrupt:

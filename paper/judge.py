@@ -96,14 +96,15 @@ def beats(claim: Claim, arms: Arms) -> Found:
     score = claim["metric"]
     tops = [{o.run.seed: best(score, o.curve(score)) for o in arm.outcomes} for arm in arms]
     ours, *others = medians = [statistics.median(top.values()) for top in tops]
-    names = (f"{a.model['name']} {scored(score, v)}" for a, v in zip(arms, medians, strict=True))
-    pairs, here = [(ours, other) for other in others], f"medians of best: {', '.join(names)}"
+    words = [scored(score, value) for value in medians]
     if claim.get("pairs"):
-        pairs = [(top, tops[1][seed]) for seed, top in tops[0].items() if seed in tops[1]]
-    cases = [not meets(score, other, mine) for mine, other in pairs]
-    if claim.get("pairs"):
-        words = " and ".join(scored(score, value) for value in medians)
-        here = f"{sum(cases)} of {len(cases)} pairs; medians {words}"
+        both = tops[0].keys() & tops[1].keys()
+        cases = [not meets(score, tops[1][seed], tops[0][seed]) for seed in sorted(both)]
+        here = f"{sum(cases)} of {len(cases)} pairs; medians {' and '.join(words)}"
+    else:
+        cases = [not meets(score, other, ours) for other in others]
+        named = (f"{arm.model['name']} {word}" for arm, word in zip(arms, words, strict=True))
+        here = f"medians of best: {', '.join(named)}"
     return _settled(arms, cases), here
 
 

@@ -41,9 +41,8 @@ def experiments(
     only: Sequence[str] = (),
 ) -> dict[str, Experiment]:
     """The runs of a figure by name, checked; with `only`, those whose names contain a pattern."""
-    found: dict[
-        str, tuple[str, Experiment]
-    ] = {}  # entries of unequal lengths may be one when quick
+    # When quick, entries that differ in length alone may be the same run.
+    found: dict[str, tuple[str, Experiment]] = {}
     for name, experiment in (run for e in entries(figure) for run in _runs(e, scale, folder)):
         found.setdefault(experiment.digest(), (name, experiment))
     patterns = [f"*{word}*" for word in only] or ["*"]
