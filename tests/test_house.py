@@ -178,10 +178,10 @@ def test_the_wheel_holds_the_library_and_the_lab_alone():
 
 
 def test_there_is_one_model_of_a_result():
-    """One class for the runs of a setting, one for what a run scored, one for a collapse."""
+    """One class for the runs of a setting, one for their goal, one for what a run scored."""
     names = [n.name for path in CODE for n in ast.walk(ast.parse(path.read_text()))
              if isinstance(n, ast.ClassDef)]  # fmt: skip
-    for name in ("Arm", "Goal", "Outcome", "Collapse"):
+    for name in ("Arm", "Goal", "Outcome"):
         assert names.count(name) == 1, name
     assert not {"Reading", "Fall", "Claim"} & set(names)
 

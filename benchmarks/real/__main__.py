@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 import roann
+from benchmarks import command
 from benchmarks.real import minirocket, records, tables
 from benchmarks.real.sets import FORECAST, SETS, Set
 from benchmarks.real.systems import DRAW_NOTHING, SYSTEMS, score, takes
@@ -21,20 +22,14 @@ from roann.lab.exits import LabError
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse, measure or write; returns the exit code."""
-    try:
-        args = _parser().parse_args(argv)
-        if args.write_docs:
-            tables.write(args.out, args.write_docs)
-        else:
-            _run(args)
-    except SystemExit as end:  # argparse has said why
-        return int(end.code or 0)
-    except (OSError, ValueError, LabError) as error:
-        print(f"benchmarks.real: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
-    return 0
+    return command.run(_parser(), argv, _work, ValueError, LabError)
+
+
+def _work(args: argparse.Namespace) -> None:
+    if args.write_docs:
+        tables.write(args.out, args.write_docs)
+    else:
+        _run(args)
 
 
 def _parser() -> argparse.ArgumentParser:
