@@ -16,12 +16,13 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from roann import _checks, diagnostics
-from roann.estimators import fitting, plots
+from roann.estimators import fitting, graphs, plots
 from roann.estimators.callbacks import Callback, Lines
 from roann.estimators.network import LAST, POOLINGS, Network, Plan
 from roann.estimators.prepare import Preparation
 from roann.estimators.read import ReadsSeries, read
 from roann.estimators.series import Prepared, Series
+from roann.export import Graph
 from roann.nn import HypothesisWarning
 
 WARMUP = 20  # training steps
@@ -238,6 +239,23 @@ class RoaEstimator(ReadsSeries, ABC):
         """The outputs of each network, (n, outputs)."""
         prepared = self._prepared(X, times)
         return fitting.answers(self.networks_, prepared)
+
+    def onnx_graph(self, *, lengths: bool = False) -> Graph:
+        """The fitted estimator as an ONNX graph, which `roann.export_onnx` writes."""
+        check_is_fitted(self)
+        graph = Graph()
+        given = graphs.given(graph, self.n_channels_in_, self.layout, lengths)
+        self._add_answers(graph, given)
+        return graph
+
+    def _outputs(self, graph: Graph, values: str, lengths: str | None) -> list[str]:
+        """Scaling and networks in a graph: the outputs of each, (B, outputs)."""
+        inputs = graphs.prepared(graph, self._preparation, values)
+        return graphs.answers(graph, self.networks_, inputs, lengths)
+
+    @abstractmethod
+    def _add_answers(self, graph: Graph, given: graphs.Given) -> None:
+        """Add to a graph what `predict` does with its inputs."""
 
     @abstractmethod
     def _answer(self, outputs: Tensor) -> Tensor:

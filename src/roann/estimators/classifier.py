@@ -21,9 +21,11 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from roann import _checks
+from roann.estimators import graphs
 from roann.estimators.base import Objective, RoaEstimator
 from roann.estimators.callbacks import Callback
 from roann.estimators.network import LAST
+from roann.export import Graph
 
 
 @final
@@ -195,6 +197,15 @@ class RoaClassifier(ClassifierMixin, RoaEstimator):
         check_is_fitted(self)
         found: NDArray[Any] = self.classes_[self.predict_proba(X, times).argmax(1)]
         return found
+
+    def _add_answers(self, graph: Graph, given: graphs.Given) -> None:
+        found = [
+            graph.node("Softmax", outputs, axis=1)
+            for outputs in self._outputs(graph, given.values, given.lengths)
+        ]
+        mean = graphs.averaged(graph, found)
+        graph.output("probabilities", mean, ["batch", len(self.classes_)], torch.float64)
+        graphs.labels(graph, graph.node("ArgMax", mean, axis=1, keepdims=0), self.classes_)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, times: Any = None) -> float:
         """Accuracy."""

@@ -12,13 +12,14 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from roann import _checks
-from roann.estimators import fitting, plots, windows
+from roann.estimators import fitting, graphs, plots, windows
 from roann.estimators.base import Objective, RoaEstimator
 from roann.estimators.callbacks import Callback
 from roann.estimators.network import LAST
 from roann.estimators.prepare import as_tensor
 from roann.estimators.read import read
 from roann.estimators.series import Floats, Prepared
+from roann.export import Graph
 
 
 @final
@@ -174,6 +175,18 @@ class RoaForecaster(RoaEstimator):
         table = outputs.reshape(len(parts), self.steps, -1)
         found: Floats = table * self._spread + self._center + base[:, None]
         return found
+
+    def _add_answers(self, graph: Graph, given: graphs.Given) -> None:
+        exog = None
+        if self._exog_channels is not None:
+            exog = graph.input("exog", ["batch", "time_ahead", self._exog_channels], torch.float64)
+            exog = graph.node("Transpose", exog, perm=[1, 0, 2])
+        w = graphs.window(graph, given, self.window_, bool(self.relative), exog, self.steps)
+        mean = graphs.averaged(graph, self._outputs(graph, w.values, w.lengths))
+        mean = graph.node("Reshape", mean, graph.constant([0, self.steps, -1]))
+        found = graphs.scaled_back(graph, mean, self._spread, self._center)
+        shape: list[int | str] = ["batch", self.steps, self.n_channels_in_]
+        graph.output("forecast", graph.node("Add", found, w.base), shape, torch.float64)
 
     def _windowed(self, parts: list[Floats], extra: list[Floats] | None) -> tuple[Prepared, Floats]:
         series, base = windows.ends(parts, extra, self.window_, self.steps, bool(self.relative))
