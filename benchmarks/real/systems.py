@@ -67,7 +67,7 @@ def score(data: Set, answers: Answers) -> float:
 
 def _network(kind: Any, data: Set, seed: int, rate: float) -> Any:
     options: dict[str, Any] = {"learning_rate": rate, "random_state": seed}
-    options |= {"max_epochs": data.epochs, "batch_size": data.batch_size, "early_stopping": False}
+    options |= {"max_epochs": data.epochs, "batch_size": data.batch_size, "validation": 0}
     if data.kind == FORECAST:
         options |= {"steps": data.steps, "window": data.window}
     return kind(**options)

@@ -15,6 +15,7 @@ from sklearn.exceptions import NotFittedError
 
 from roann import export_onnx
 from roann.estimators import (
+    Options,
     RoaClassifier,
     RoaForecaster,
     RoaRegressor,
@@ -69,18 +70,18 @@ def classifier(X, **options):
 
 
 SETTINGS = {
-    "plain": {},
-    "one way": {"bidirectional": False, "pooling": "last"},
-    "deep": {"num_layers": 2, "n_networks": 2},
-    "all pools": {"pooling": ("max", "change", "mean", "mean_abs", "last")},
-    "no differences": {"differences": False},
+    "plain": None,
+    "one way": Options(bidirectional=False, pooling="last"),
+    "deep": Options(num_layers=2, n_networks=2),
+    "all pools": Options(pooling=("max", "change", "mean", "mean_abs", "last")),
+    "no differences": Options(differences=False),
 }
 
 
 @pytest.mark.parametrize("gaps", [0.0, 0.3])
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_classifier_at_any_length_and_batch(name, gaps, tmp_path):
-    model = classifier(drawn(20, 25, 2, gaps=gaps), **SETTINGS[name])
+    model = classifier(drawn(20, 25, 2, gaps=gaps), options=SETTINGS[name])
     file = session(model, tmp_path)
     assert [i.name for i in file.get_inputs()] == ["input"]
     for T, n in zip(LENGTHS, (3, 1, 65, 4), strict=True):
@@ -93,7 +94,7 @@ def test_a_classifier_at_any_length_and_batch(name, gaps, tmp_path):
 @pytest.mark.parametrize("gaps", [0.0, 0.3])
 @pytest.mark.parametrize("name", SETTINGS)
 def test_unequal_lengths(name, gaps, tmp_path):
-    model = classifier(unequal([25, 12] * 10, gaps=gaps), **SETTINGS[name])
+    model = classifier(unequal([25, 12] * 10, gaps=gaps), options=SETTINGS[name])
     file = session(model, tmp_path, lengths=True)
     rows = unequal(gaps=gaps)
     for value in (np.nan, 0.0, 1e30):  # what lies beyond the end does not matter
