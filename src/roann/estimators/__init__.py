@@ -17,7 +17,7 @@ from roann.estimators.features import RoaFeatures, fixed_classifier, fixed_regre
 from roann.estimators.forecaster import RoaForecaster
 from roann.estimators.regressor import RoaRegressor
 from roann.estimators.settings import Options
-from roann.estimators.ts import TsFile, read_ts
+from roann.ts import TsFile, read_ts
 
 __all__ = [
     "Callback",

@@ -7,9 +7,7 @@ from importlib import import_module
 from itertools import count
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from roann import __version__, _checks
@@ -27,6 +25,14 @@ def _onnx() -> Any:
     except ImportError:
         cure = 'install it with pip install "roann[onnx]"'
         _checks.fail("onnx", "the package onnx", "none", cure, ImportError)
+
+
+def _plain(value: Sequence[str] | Sequence[int] | int) -> Tensor | tuple[str, ...]:
+    """Integers as a tensor, words as they are."""
+    if isinstance(value, int):
+        return torch.tensor(value, dtype=torch.int64)
+    words = tuple(v for v in value if isinstance(v, str))
+    return words or torch.tensor(value, dtype=torch.int64)
 
 
 class Graph:
@@ -57,7 +63,7 @@ class Graph:
         self._onnx = _onnx()
         self._numbers: Iterator[int] = count()
         self._outer: Graph | None = None  # a body uses the constants of the graph around it
-        self._constants: dict[tuple[Any, ...], tuple[str, Tensor | NDArray[Any]]] = {}
+        self._constants: dict[tuple[Any, ...], tuple[str, Tensor | tuple[str, ...]]] = {}
         self._nodes: list[Any] = []
         self._inputs: list[Any] = []
         self._outputs: list[Any] = []
@@ -92,14 +98,12 @@ class Graph:
         if self._outer is not None:
             return self._outer.constant(value)
         key: tuple[Any, ...]
-        t: Tensor | NDArray[Any]
+        t: Tensor | tuple[str, ...]
         if isinstance(value, Tensor):
             t = value.detach()  # kept below, so that its memory stays its own
             key = (t.data_ptr(), tuple(t.shape), t.stride(), t.dtype)
         else:
-            words = not isinstance(value, int) and any(isinstance(v, str) for v in value)
-            t = np.array(value, dtype=object if words else np.int64)
-            key = (str(value),)
+            t, key = _plain(value), (str(value),)
         if key not in self._constants:
             self._constants[key] = self._name("constant"), t
         return self._constants[key][0]
@@ -150,9 +154,11 @@ class Graph:
         return last, states
 
     def _graph(self, name: str) -> Any:
-        array = self._onnx.numpy_helper.from_array
+        array, words = self._onnx.numpy_helper.from_array, self._onnx.helper.make_tensor
         constants = [
-            array(t.cpu().numpy() if isinstance(t, Tensor) else t, key)
+            array(t.cpu().numpy(), key)
+            if isinstance(t, Tensor)
+            else words(key, _TYPES[str], [len(t)], t)
             for key, t in self._constants.values()
         ]
         make = self._onnx.helper.make_graph
