@@ -1,6 +1,8 @@
 """The fit: repeatable to the bit, best weights, warm starts, class weights, callbacks."""
 
 import json
+import pickle
+import sys
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ import torch
 pytest.importorskip("sklearn", reason="the extra [estimators] is not installed")
 
 from made_series import ragged, waves
+from sklearn.base import clone
 
 import roann
 from roann.estimators import (
@@ -163,17 +166,30 @@ def test_a_callback_stops_the_fit():
     assert len(small(callbacks=[lambda p: p.row.epoch == 2]).fit(X, y).history_) == 2
 
 
-def test_tensorboard_is_written_or_asked_for(tmp_path):
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of tensorboard and protobuf
+def test_tensorboard_reads_what_was_written(tmp_path):
+    pytest.importorskip("tensorboard", reason="the extra [tensorboard] is not installed")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
     X, y = waves()
-    model = small(callbacks=[TensorBoard(tmp_path)], max_epochs=1)
-    try:
-        import tensorboard  # noqa: F401
-    except ModuleNotFoundError:
-        with pytest.raises(ModuleNotFoundError, match="pip install tensorboard"):
-            model.fit(X, y)
-    else:
-        model.fit(X, y)
-        assert list((tmp_path / "member-0").iterdir())
+    board = TensorBoard(tmp_path)
+    options = {"validation": 0.2, "options": Options(n_networks=2)}
+    model = clone(small(callbacks=[board], max_epochs=3, **options)).fit(X, y)
+    for member in (0, 1):
+        found = EventAccumulator(str(tmp_path / f"member-{member}")).Reload()
+        rows = [row for row in model.history_ if row["member"] == member]
+        for name in ("loss", "valid_loss", "valid_score", "learning_rate"):
+            points = found.Scalars(name)
+            assert [point.step for point in points] == [1, 2, 3]
+            assert [p.value for p in points] == pytest.approx([row[name] for row in rows])
+    assert pickle.loads(pickle.dumps(model)).callbacks[0].folder == tmp_path
+
+
+def test_without_tensorboard_it_says_what_to_install(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    X, y = waves()
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'roann\[tensorboard\]'"):
+        small(callbacks=[TensorBoard(tmp_path)], max_epochs=1).fit(X, y)
 
 
 def test_progress_lines(capsys):
