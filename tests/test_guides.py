@@ -18,7 +18,7 @@ write_guides = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(write_guides)
 
 NAMES = write_guides.names()
-NEEDED = ("matplotlib", "onnxruntime", "sklearn")
+NEEDED = ("matplotlib", "onnxruntime", "roann.estimators")
 PICTURE = re.compile(r"!\[[^\]]+\]\((\w+\.svg)\)")
 
 

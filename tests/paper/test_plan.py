@@ -39,7 +39,8 @@ def test_no_rho_is_larger_than_its_horizon(figure, scale):
 
 def test_every_experiment_file_is_used():
     used = {entry["file"] for figure in plan.FIGURES for entry in plan.entries(figure)}
-    assert {path.stem for path in EXPERIMENTS.glob("*.toml")} <= used
+    starts = {"ucr", "digits"}  # no part of the reproduction: for users' own data
+    assert {path.stem for path in EXPERIMENTS.glob("*.toml")} - starts <= used
 
 
 @pytest.mark.parametrize("figure", plan.FIGURES)
