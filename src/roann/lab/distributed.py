@@ -8,12 +8,14 @@ sum over all ranks, so that every process takes the same branch at the same step
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import inspect
 import json
 import logging
 import os
 import time
+import traceback
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -242,8 +244,6 @@ def joined(timeout: float) -> Iterator[Ranks]:
     An error of this process alone becomes one sentence with its rank. What all processes raise is
     said by rank 0; the others end with its exit code and without a word.
     """
-    if not timeout > 0:
-        raise ConfigError(f"--timeout must be a number of seconds above 0, not {timeout}.")
     rank, world = _place() if launched() else (0, 1)
     if world == 1:
         yield ALONE
@@ -256,11 +256,12 @@ def joined(timeout: float) -> Iterator[Ranks]:
         leave = _join(rank, world, timeout)
         yield Ranks(rank, world)
         leave()
-    except LabError as error:
-        if rank:
-            raise SystemExit(error.code) from None
-        raise
     except Exception as error:
+        traceback.clear_frames(error.__traceback__)  # for `_part`
+        if isinstance(error, LabError):
+            if rank:
+                raise SystemExit(error.code) from None
+            raise
         if not _is_loss(error):
             words = " ".join(str(error).split())
             raise RankError(f"rank {rank}: {type(error).__name__}: {words}") from error
@@ -271,7 +272,7 @@ def joined(timeout: float) -> Iterator[Ranks]:
     finally:
         logger.setLevel(level)
         if torch.distributed.is_initialized():
-            torch.distributed.destroy_process_group()
+            _part()
 
 
 def _place() -> tuple[int, int]:
@@ -283,6 +284,9 @@ def _place() -> tuple[int, int]:
         if not text.isdecimal() or not low <= int(text) <= high:
             raise ConfigError(f"{name} must be a number from {low} to {high}, not {text!r:.60}.")
         values.append(int(text))
+    for name in ("MASTER_ADDR", "MASTER_PORT"):
+        if values[0] > 1 and not os.environ.get(name):
+            raise ConfigError(f"{name} is not set; start the processes with torchrun.")
     return values[1], values[0]
 
 
@@ -315,6 +319,18 @@ def _join(rank: int, world: int, timeout: float) -> Callable[[], None]:
     return leave
 
 
+def _part() -> None:
+    """Close all connections, whatever has failed.
+
+    The group must outlive every module that uses it, and end here. Where the last module ends it,
+    torch waits for its threads and keeps Python's lock, for which they wait: for ever.
+    """
+    group = torch.distributed.group.WORLD
+    gc.collect()
+    torch.distributed.destroy_process_group()
+    del group
+
+
 def _generation(store: Store, rank: int, world: int) -> str:
     """A name for these very processes, the same in all of them.
 
@@ -325,7 +341,8 @@ def _generation(store: Store, rank: int, world: int) -> str:
     word = uuid.uuid4().hex
     if rank:
         store.set(f"roann/call/{rank}", word)
-        store.wait([f"roann/answer/{word}"])
+        while not store.check([f"roann/answer/{word}"]):
+            _pause(end)
         name = store.get(f"roann/answer/{word}").decode()
         store.add(f"roann/joined/{name}", 1)
         return str(name)
@@ -335,10 +352,15 @@ def _generation(store: Store, rank: int, world: int) -> str:
             answer = f"roann/answer/{store.get(call).decode()}"
             if not store.check([answer]):
                 store.set(answer, word)
-        if time.monotonic() > end:
-            raise torch.distributed.DistNetworkError("a process did not come")
-        time.sleep(0.01)
+        _pause(end)
     return word
+
+
+def _pause(end: float) -> None:
+    """Wait a moment for other processes; not in torch, where a signal would have to wait too."""
+    if time.monotonic() > end:
+        raise torch.distributed.DistNetworkError("a process did not come")
+    time.sleep(0.01)
 
 
 def _is_loss(error: Exception) -> bool:

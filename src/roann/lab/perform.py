@@ -68,14 +68,14 @@ def _execute(
     verb: verbs.Together, folder: Path, step: int | None, experiment: Experiment | None = None
 ) -> int:
     """Run or resume, here or in several processes; an experiment may need its run directory."""
-    if verb.processes is not None:
-        launch.check(verb.processes, verb.max_restarts, verb.timeout)
+    launch.check(verb.processes, verb.max_restarts, verb.timeout)
     if (verb.processes or 1) > 1:
         return _launch(verb, folder, step, experiment)
     parent = os.getppid()
     # A process of a launcher that was killed must not go on alone.
     stop = Stop((lambda: os.getppid() != parent) if distributed.launched() else None)
-    with stop.listening(), distributed.joined(verb.timeout) as ranks:
+    # Joined first: a signal ends a process that still waits for the others at once.
+    with distributed.joined(verb.timeout) as ranks, stop.listening():
         with ranks.together():
             if experiment is not None and ranks.leads:
                 run.prepare(folder, experiment)
