@@ -51,6 +51,7 @@ LAB = [
     "models",
     "config",
     "distributed",
+    "joining",
     "figures",
     "probe",
     "black_box",

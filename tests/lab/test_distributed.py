@@ -13,15 +13,11 @@ import torch
 from ranks import Group
 from tiny_runs import assert_same, experiment, has_checkpoint, lines, until, world
 
-from roann.lab import distributed
-from roann.lab.__main__ import main as command
 from roann.lab.checkpoint import committed, step_of
 from roann.lab.cli import main
-from roann.lab.config import ConfigError, parse, to_toml
+from roann.lab.config import parse, to_toml
 from roann.lab.distributed import Ranks
-from roann.lab.models import build_model
-from roann.lab.run import CHECKPOINTS, RESULT, build
-from roann.lab.tasks.base import Task
+from roann.lab.run import CHECKPOINTS, build
 
 SMALL = {"length": 12, "eval_every": 4, "checkpoint_every": 3, "log_every": 1}
 LONG = {"length": 100_000, "checkpoint_every": 20, "eval_every": 100_000, "log_every": 20}
@@ -61,20 +57,6 @@ def nothing_left():
             process.communicate()
 
 
-@pytest.fixture
-def group(tmp_path):
-    """Makes groups of ranks that the test itself starts, as torchrun would."""
-    made = []
-
-    def make(world: int) -> Group:
-        made.append(Group(world, tmp_path))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.close()
-
-
 def ended(process: subprocess.Popen, code: int = 0) -> tuple[str, str]:
     out, err = process.communicate(timeout=600)
     assert process.returncode == code, err
@@ -104,8 +86,8 @@ def assert_close(one: Path, other: Path) -> None:
             assert twin[key] == same, key
     (step, tensors), (twin_step, twins) = world(one), world(other)
     assert (step, tensors.keys()) == (twin_step, twins.keys())
-    for name, tensor in tensors.items():
-        torch.testing.assert_close(tensor, twins[name], rtol=2e-4, atol=2e-6)
+    for name in tensors.keys() - {"generator"}:  # models without dropout do not look at it
+        torch.testing.assert_close(tensors[name], twins[name], rtol=2e-4, atol=2e-6)
 
 
 @pytest.fixture(scope="module")
@@ -282,97 +264,24 @@ def test_a_process_that_is_stopped_is_given_up(tmp_path, undisturbed):
     assert_same(undisturbed, tmp_path / "run")
 
 
-def breaking(words: list[str]) -> int:
-    """The command, with a task that breaks in rank 1 at its fifth batch."""
-    batch = Task.batch
-
-    def broken(self, seed, step, rank, world):
-        if (rank, step) == (1, 5):
-            raise ZeroDivisionError("no such number")
-        return batch(self, seed, step, rank, world)
-
-    Task.batch = broken
-    return command(words)
-
-
-def test_an_exception_of_any_rank_is_one_sentence_with_its_rank(tmp_path, group):
-    file = file_of(tmp_path, **SMALL)
-    words = ["run", str(file), "--out", str(tmp_path / "run"), "-q"]
-    first, second = group(2).call(breaking, words).end(1, 1)
-    assert second == "roann: rank 1: ZeroDivisionError: no such number\n"
-    assert first.startswith("roann: rank 0: another process died")
-    assert first.count("\n") == 1
-    assert not (tmp_path / "run" / RESULT).exists()
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--processes", "0"], "--processes must be from 1 to 1024, not 0."),
-        (["--processes", "-1"], "--processes must be from 1 to 1024, not -1."),
-        (["--processes", "2", "--max-restarts", "-1"], "--max-restarts must be from 0"),
-        (["--processes", "2", "--timeout", "0"], "--timeout must be a number of seconds above 0"),
-        (["--timeout", "nan"], "--timeout must be a number of seconds above 0"),
-        (["--timeout", "inf"], "--timeout must be a number of seconds above 0"),
-        (["--max-restarts", "-1"], "--max-restarts must be from 0 to 1000000, not -1."),
-    ],
-)
-def test_bad_numbers_are_refused(tmp_path, capsys, words, message):
-    file = file_of(tmp_path, **SMALL)
-    assert main(["run", str(file), "--out", str(tmp_path / "run"), *words]) == 2
-    err = capsys.readouterr().err
-    assert message in err
-    assert err.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    ("rank", "size", "message"),
-    [
-        ("0", "0", "WORLD_SIZE must be a number from 1 to 4096, not '0'."),
-        ("0", "two", "WORLD_SIZE must be a number from 1 to 4096, not 'two'."),
-        ("2", "2", "RANK must be a number from 0 to 1, not '2'."),
-        ("1", "2", "MASTER_ADDR is not set; start the processes with torchrun."),
-    ],
-)
-def test_a_bad_place_is_refused(tmp_path, capsys, monkeypatch, rank, size, message):
-    monkeypatch.setenv("RANK", rank)
-    monkeypatch.setenv("WORLD_SIZE", size)
-    assert main(["run", str(file_of(tmp_path, **SMALL)), "--out", str(tmp_path / "run")]) == 2
-    assert capsys.readouterr().err == f"roann: {message}\n"
-
-
-def test_processes_and_torchrun_exclude_each_other(tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("RANK", "0")
-    assert main(["run", str(file_of(tmp_path, **SMALL)), "--processes", "2"]) == 2
-    assert "torchrun has started this process; leave the flag out." in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("size", [2, 3])
-def test_an_unequal_split_is_refused_by_all_in_one_sentence(tmp_path, group, size):
-    """Of five examples; three processes divide six, as another test does."""
-    file = file_of(tmp_path, batch_size=5, **SMALL)
-    printed = group(size).start("run", file, "--out", tmp_path / "run").end(*[2] * size)
-    assert printed == [
-        f"roann: [task] batch_size: {size} processes cannot share 5 examples equally; "
-        f"use a multiple of {size}.\n",
-        *[""] * (size - 1),
-    ]
-
-
-@pytest.mark.parametrize("name", ["bn-lstm", "indrnn"])
-def test_models_that_couple_examples_are_refused(name):
-    task, _ = build(experiment("adding"))
-    config = {"name": name, "hidden_size": 4} | ({"max_length": 12} if name == "bn-lstm" else {})
-    made = experiment("adding", config)
-    model = build_model(made.model_name, made.model, task, 0)
-    with pytest.raises(ConfigError, match="statistics of the batch or random masks"):
-        Ranks(0, 2).check(task, model)
-    Ranks(0, 1).check(task, model)
-
-
-def test_the_loss_of_a_process_is_told_from_a_mistake():
-    lost = RuntimeError("[../gloo/transport/tcp/pair.cc:538] Connection closed by peer")
-    assert distributed._is_loss(lost)
-    assert distributed._is_loss(torch.distributed.DistNetworkError("no"))
-    assert not distributed._is_loss(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
-    assert not distributed._is_loss(ZeroDivisionError("gloo"))
+def test_masks_of_dropout_follow_from_seed_step_and_rank(tmp_path, group):
+    """Two interrupted processes have the bits of two that were not; ranks draw other masks."""
+    model = {"name": "unicornn", "hidden_size": 6, "layers": 3, "dropout": 0.5}
+    tables = experiment("adding", model, **SMALL | {"length": 60, "log_every": 10}).tables()
+    tables["task"]["batch_size"] = 4
+    file = tmp_path / "dropout.toml"
+    file.write_text(to_toml(parse(tables).tables()))
+    group(2).start("run", file, "--out", tmp_path / "whole", "-q").end()
+    ranks = group(2).start("run", file, "--out", tmp_path / "run", "-q")
+    until(lambda: has_checkpoint(tmp_path / "run"))
+    ranks.processes[0].kill()
+    ranks.end(-signal.SIGKILL, 1)
+    ranks.start("run", file, "--out", tmp_path / "run", "-q").end()
+    assert_same(tmp_path / "whole", tmp_path / "run")
+    task, _ = build(parse(tables))
+    drawn = []
+    for rank, step in ((0, 5), (1, 5), (0, 6), (0, 5)):
+        Ranks(rank, 2).batch(task, 0, step)
+        drawn.append(torch.nn.functional.dropout(torch.ones(64), 0.5).tolist())
+    assert drawn[0] == drawn[3]
+    assert drawn[0] not in drawn[1:3]
