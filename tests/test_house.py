@@ -52,6 +52,7 @@ LAB = [
     "models",
     "config",
     "distributed",
+    "joining",
     "figures",
     "probe",
     "black_box",

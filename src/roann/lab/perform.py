@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from roann.lab import checkpoint, distributed, launch, run, sweep, verbs
+from roann.lab import checkpoint, joining, launch, run, sweep, verbs
 from roann.lab.config import ConfigError, Experiment, parse, read_tables, to_toml
 from roann.lab.data import DataError
 from roann.lab.exits import DATA, DIVERGED, INTERRUPTED, OK
@@ -68,18 +68,24 @@ def _execute(
     verb: verbs.Together, folder: Path, step: int | None, experiment: Experiment | None = None
 ) -> int:
     """Run or resume, here or in several processes; an experiment may need its run directory."""
-    if verb.processes is not None:
-        launch.check(verb.processes, verb.max_restarts, verb.timeout)
+    launch.check(verb.processes, verb.max_restarts, verb.timeout)
     if (verb.processes or 1) > 1:
         return _launch(verb, folder, step, experiment)
     parent = os.getppid()
     # A process of a launcher that was killed must not go on alone.
-    stop = Stop((lambda: os.getppid() != parent) if distributed.launched() else None)
-    with stop.listening(), distributed.joined(verb.timeout) as ranks:
+    stop = Stop((lambda: os.getppid() != parent) if joining.launched() else None)
+    # Joined first: a signal ends a process that still waits for the others at once.
+    with joining.joined(verb.timeout) as ranks, stop.listening():
         with ranks.together():
             if experiment is not None and ranks.leads:
+                if ranks.is_lost(folder):
+                    raise ConfigError(
+                        f"{folder}: rank 0 has moved to a machine that does not have this "
+                        "directory; put it on a file system that all machines share."
+                    )
                 run.prepare(folder, experiment)
-        if distributed.restarts():  # later checkpoints are of this very command
+                ranks.begin()
+        if joining.restarts():  # later checkpoints are of this very command
             step = None
         result = run.execute(folder, stop, watcher(verb.quiet), step, ranks)
     if ranks.leads and not launch.launched_here():
