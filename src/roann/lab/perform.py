@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import sys
@@ -10,7 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from roann.lab import checkpoint, distributed, launch, run, sweep, verbs
-from roann.lab.config import ConfigError, Experiment, parse, read_tables, to_toml
+from roann.lab.config import (
+    ConfigError,
+    Experiment,
+    Resources,
+    parse,
+    parse_resources,
+    read_tables,
+    to_toml,
+)
 from roann.lab.data import DataError
 from roann.lab.exits import DATA, DIVERGED, INTERRUPTED, OK
 from roann.lab.models import MODELS
@@ -118,13 +127,26 @@ def _summary(folder: Path, result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _best(folder: Path) -> str:
-    """The best score of a run that has ended, of the first of its sets, in a few words."""
+def _scores(folder: Path) -> dict[str, Any] | None:
+    """The best score of a run that has ended, of the first of its sets, and what it took."""
     result = run.result_of(folder)
     if result is None or not result["best"]:
-        return ""
+        return None
     name, best = next(iter(result["best"].items()))
-    return f"  best {name} {result['primary']} {_number(best.get(result['primary']))}"
+    found = {"set": name, "score": result["primary"], "best": best.get(result["primary"])}
+    return found | {"steps": result["steps"], "seconds": result["seconds"]}
+
+
+def _best(folder: Path) -> str:
+    """The best score of a run, in a few words."""
+    found = _scores(folder)
+    return f"  best {found['set']} {found['score']} {_number(found['best'])}" if found else ""
+
+
+def _resources(verb: verbs.Many) -> Resources:
+    """What the file and the flags say, checked."""
+    given = {k: v for k, v in dataclasses.asdict(verb.resources).items() if v is not None}
+    return parse_resources({"resources": given})
 
 
 def _sweep(verb: verbs.Sweep) -> int:
@@ -136,10 +158,13 @@ def _sweep(verb: verbs.Sweep) -> int:
         return OK
     stop = Stop()
     with stop.listening():
-        table = sweep.run_all(cells, verb.jobs, stop, verb.quiet)
+        table = sweep.run_all(
+            cells, verb.jobs, stop, verb.quiet, verb.engine, verb.address, _resources(verb)
+        )
     lines = [f"{status:>11}  {folder}{_best(folder)}" for folder, status in table.items()]
     runs = {str(folder): status for folder, status in table.items()}
-    _say(verb, {"runs": runs}, "\n".join(lines))
+    results = {str(folder): _scores(folder) for folder in table}
+    _say(verb, {"runs": runs, "scores": results}, "\n".join(lines))
     stop.poll()
     return OK if all(s in sweep.ENDED for s in table.values()) else INTERRUPTED
 
