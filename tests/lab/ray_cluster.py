@@ -99,14 +99,8 @@ class Cluster:
         found = []
         for process in processes("ray::roann", name):
             with suppress(ProcessLookupError):
-                found += [process] if os.getsid(process) in groups or self._of(process) else []
+                found += [process] if os.getsid(process) in groups else []
         return found
-
-    def _of(self, process: int) -> bool:
-        """Whether a process has files of this cluster open by its environment."""
-        with suppress(OSError):
-            return self.temporary.encode() in Path(f"/proc/{process}/environ").read_bytes()
-        return False
 
     def close(self) -> None:
         """End all nodes, and what they have left."""

@@ -97,11 +97,12 @@ class Table(Board):
 
     def draw(self, head: str, lines: list[Line]) -> None:
         """Redraw it, with as many runs as the terminal has lines for."""
+        from rich.console import Group
         from rich.table import Table as Grid
         from rich.text import Text
 
         room = max(1, self._live.console.height - 5)
-        grid = Grid(title=head, title_justify="left", box=None, pad_edge=False)
+        grid = Grid(box=None, pad_edge=False)
         grid.add_column("run", overflow="ellipsis", no_wrap=True)
         for name in ("step", "best", "left"):
             grid.add_column(name, justify="right", no_wrap=True)
@@ -109,7 +110,7 @@ class Table(Board):
             grid.add_row(*(Text(printable(word)) for word in line))
         if len(lines) > room:
             grid.add_row(f"and {len(lines) - room} more", "", "", "")
-        self._live.update(grid, refresh=True)
+        self._live.update(Group(Text(head), grid), refresh=True)
 
     def close(self) -> None:
         """Take the table away."""

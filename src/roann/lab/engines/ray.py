@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
+import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,8 @@ from roann.lab.engines.ray_task import Told, attend
 from roann.lab.exits import INTERRUPTED, LabError
 from roann.lab.run import result_of
 
+HEAD_SECONDS = 15.0  # to wait for the head of a cluster; after a minute Ray ends this process
+LOOK_SECONDS = 5.0  # between looks whether it is there
 _AHEAD = 4  # pieces that a task may send before the driver has taken them
 _log = logging.getLogger(__name__)
 
@@ -58,7 +62,8 @@ class Ray:
         self._tasks: dict[Path, _Task] = {}
         self._over: dict[Path, str] = {}
         self._warned = False
-        _connect(setup.address)
+        self._head = _connect(setup.address)
+        self._look = 0.0
         here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
             ray.get_runtime_context().get_node_id(), soft=True
         )
@@ -71,6 +76,7 @@ class Ray:
 
     def start(self, folder: Path, experiment: Experiment) -> None:
         """Hand a run to Ray."""
+        self._check_head()
         run = str(folder.absolute())
         options = self._options(experiment)
         task = _Task(None, experiment)
@@ -121,15 +127,12 @@ class Ray:
 
     def ended(self, seconds: float) -> dict[Path, str]:
         """Take what tasks have sent, and return the runs that have ended."""
+        self._check_head()
         streams = {task.stream: folder for folder, task in self._tasks.items()}
-        try:
-            if streams and not self._over:
-                ray.wait(list(streams), num_returns=1, timeout=seconds)
-            ready = (
-                ray.wait(list(streams), num_returns=len(streams), timeout=0)[0] if streams else []
-            )
-        except ray.exceptions.RaySystemError as error:
-            raise _lost(error) from None
+        ready: list[Any] = []
+        if streams:
+            ray.wait(list(streams), num_returns=1, timeout=0 if self._over else seconds)
+            ready = ray.wait(list(streams), num_returns=len(streams), timeout=0)[0]
         for stream in ready:
             folder = streams[stream]
             status = self._take(folder, self._tasks[folder])
@@ -148,7 +151,7 @@ class Ray:
         except ray.exceptions.TaskCancelledError:
             return status_of(folder, None)
         except ray.exceptions.RayTaskError as error:
-            _log.error("%s: %s", folder.name, _first_line(error))
+            _log.error("%s: %s", folder.name, _line(error))
             return "failed"
         except ray.exceptions.RayError as error:
             _log.warning("%s: %s.", folder.name, _reason(error))
@@ -182,6 +185,20 @@ class Ray:
             _log.error("%s", told.more)
         return told.words
 
+    def _check_head(self) -> None:
+        """Raise an error if the head of the cluster is gone: Ray would end this very process."""
+        if time.monotonic() < self._look:
+            return
+        end = time.monotonic() + HEAD_SECONDS
+        while not _answers(self._head):
+            if time.monotonic() > end:
+                raise ClusterError(
+                    f"the Ray cluster at {self._head} is gone; run the same command to continue "
+                    "when it is there again."
+                )
+            time.sleep(0.5)
+        self._look = time.monotonic() + LOOK_SECONDS
+
     def stop(self, folder: Path) -> None:
         """Ask a run to stop; one that has not begun is taken back."""
         if folder in self._tasks:
@@ -196,8 +213,8 @@ class Ray:
         ray.shutdown()
 
 
-def _connect(address: str | None) -> None:
-    """Connect to a cluster, or start Ray here; Ray itself says nothing."""
+def _connect(address: str | None) -> str:
+    """Connect to a cluster, or start Ray here; Ray itself says nothing. Returns its address."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     address = address or os.environ.get("RAY_ADDRESS")
     if address is not None and address.startswith("ray://"):
@@ -205,24 +222,28 @@ def _connect(address: str | None) -> None:
             f"--address must be HOST:PORT or auto, not {address!r}: start the sweep on a machine "
             "of the cluster."
         )
+    if address not in (None, "auto", "local") and not _answers(str(address)):
+        raise ClusterError(f"no Ray cluster answers at {address}; start one with `ray start`.")
     logging.getLogger("ray").setLevel(logging.CRITICAL)
     own: dict[str, Any] = {} if address else {"include_dashboard": False}
     try:
         ray.init(
-            address=address or "local",
-            logging_level=logging.CRITICAL,
-            log_to_driver=False,
-            **own,
+            address=address or "local", logging_level=logging.CRITICAL, log_to_driver=False, **own
         )
     except (ConnectionError, RuntimeError, ValueError) as error:
         what = f"no Ray cluster at {address}" if address else "Ray could not be started"
-        raise ClusterError(f"{what} ({_first_line(error)}).") from None
+        raise ClusterError(f"{what} ({_line(error)}).") from None
+    return str(ray.get_runtime_context().gcs_address)
 
 
-def _lost(error: Exception) -> ClusterError:
-    return ClusterError(
-        f"the Ray cluster is gone ({_first_line(error)}); run the same command to continue."
-    )
+def _answers(address: str) -> bool:
+    """Whether something listens at HOST:PORT."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
+    except (OSError, ValueError, OverflowError):
+        return False
+    return True
 
 
 def _reason(error: Exception) -> str:
@@ -232,16 +253,11 @@ def _reason(error: Exception) -> str:
         ray.exceptions.NodeDiedError: "its machine is gone",
         ray.exceptions.WorkerCrashedError: "its process was killed",
     }
-    return next(
-        (text for kind, text in words.items() if isinstance(error, kind)), _first_line(error)
-    )
+    return next((text for kind, text in words.items() if isinstance(error, kind)), _line(error))
 
 
-def _first_line(error: Exception) -> str:
+def _line(error: Exception) -> str:
+    """What an error says in one line; the last one of a traceback."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    chosen = (
-        lines[-1]
-        if isinstance(error, ray.exceptions.RayTaskError) and lines
-        else (lines or [""])[0]
-    )
-    return chosen.rstrip(".") or type(error).__name__
+    at = -1 if isinstance(error, ray.exceptions.RayTaskError) else 0
+    return lines[at].rstrip(".") if lines else type(error).__name__
