@@ -60,7 +60,8 @@ def test_two_sweeps_of_one_grid_by_command(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--engine", "local", "--address", "auto"], "--address is for --engine ray"),
+        (["--engine", "local", "--address", "auto"], "--address is a cluster of --engine ray"),
+        (["--engine", "slurm", "--address", "auto"], "not 'auto' with --engine slurm"),
         (["--engine", "ray", "--jobs", "0"], "--jobs must be from 1"),
         (["--resources.cores", "0"], "[resources] cores"),
         (["--resources.memory", "-1"], "[resources] memory"),

@@ -94,7 +94,8 @@ class Many(OfExperiment):
     engine: Literal["local", "ray", "slurm"] = "local"
     # Number of runs at a time; by default 1, or, with another engine, as many as it has room for.
     jobs: int | None = None
-    # Ray cluster to use, HOST:PORT or auto; without it, Ray is started on this machine.
+    # Ray: cluster to use, HOST:PORT or auto; without it, Ray is started on this machine.
+    # Slurm: local, to try it without a cluster.
     address: str | None = None
     # What each run gets of a cluster; defaults come from the file's [resources].
     resources: Resources = field(default_factory=Resources)

@@ -33,8 +33,11 @@ def check(engine: str, jobs: int | None, address: str | None) -> None:
     """Refuse what the engine cannot do, or a package that is not installed."""
     if jobs is not None and not 1 <= jobs <= MAX_JOBS:
         raise ConfigError(f"--jobs must be from 1 to {MAX_JOBS}, not {jobs}.")
-    if address is not None and engine != "ray":
-        raise ConfigError(f"--address is for --engine ray, not for {engine}.")
+    if address is not None and (engine == "local" or (engine == "slurm" and address != "local")):
+        raise ConfigError(
+            f"--address is a cluster of --engine ray, or 'local' to try --engine slurm here, not "
+            f"{address!r} with --engine {engine}."
+        )
     needs = ENGINES[engine].needs
     if needs is not None:
         need(needs, f"--engine {engine}", engine)

@@ -9,6 +9,7 @@ import logging
 import multiprocessing
 import signal
 import sys
+import time
 import types
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ from roann.lab.stop import InterruptedRun, Stop, UnfinishedRun
 
 # A server imports these once and forks for every run; torch's optimisers import the second.
 PRELOAD = ["roann.lab.engines.process", "torch._dynamo"]
+PATIENCE = 60.0  # seconds to wait for a process that still writes to a run directory
 _BUSY, _INTERRUPTED, _FAILED = 40, 41, 42  # exit codes of the processes
 _STATUSES = {_BUSY: "busy", _INTERRUPTED: "interrupted", _FAILED: "failed"}
 _log = logging.getLogger(__name__)
@@ -71,6 +73,21 @@ class RunProcess:
             return str(self._words.recv()) if self._words.poll() else ""
         except EOFError:
             return ""
+
+
+def persist(folder: Path) -> Iterator[RunProcess]:
+    """Start the process of a run, and again while another process still writes to its directory.
+
+    That is one whose driver or machine has died: it notices, and lets go. The caller waits for each
+    process to end before it asks for the next.
+    """
+    end = time.monotonic() + PATIENCE
+    while True:
+        process = RunProcess(folder)
+        yield process
+        if process.status() != "busy" or time.monotonic() >= end:
+            return
+        time.sleep(0.5)
 
 
 def status_of(folder: Path, code: int | None) -> str:

@@ -22,10 +22,8 @@ import ray
 from roann import __version__
 from roann.lab.engines.base import Home, sees
 from roann.lab.engines.parcels import Names, Piece, Receiver, Sender
-from roann.lab.engines.process import RunProcess
-from roann.lab.run import result_of
+from roann.lab.engines.process import persist
 
-PATIENCE = 60.0  # seconds to wait for a process that still writes to the run directory
 LOOK_SECONDS = 1.0  # between questions whether to stop
 SEND_SECONDS = 5.0  # between looks for new files
 
@@ -97,9 +95,7 @@ def attend(
 
 
 def _execute(folder: Path, ear: _Ear, sender: Sender | None) -> Iterator[Told | Piece | Names]:
-    end = time.monotonic() + PATIENCE
-    while True:
-        process = RunProcess(folder)
+    for process in persist(folder):
         send = time.monotonic() + SEND_SECONDS
         while process.alive():
             wait([process.sentinel], timeout=0.1)
@@ -108,11 +104,6 @@ def _execute(folder: Path, ear: _Ear, sender: Sender | None) -> Iterator[Told | 
             if sender is not None and time.monotonic() >= send:
                 yield from sender.pack()
                 send = time.monotonic() + SEND_SECONDS
-        status = process.status()
-        if status != "busy" or time.monotonic() >= end:
-            break
-        time.sleep(0.5)  # a run whose driver or worker has died notices, and lets go
     if sender is not None:
         yield from sender.pack()
-        assert (result_of(folder) is None) == (status not in ("finished", "diverged"))
-    yield Told("ended", status, process.words())
+    yield Told("ended", process.status(), process.words())
