@@ -45,7 +45,7 @@ class Node:
                 command, stdout=log, stderr=log, start_new_session=True,
                 env={**os.environ, **ENVIRONMENT, **QUICK},
             )  # fmt: skip
-        until(lambda: self._started())
+        until(lambda: self._started(), 180)
 
     def _started(self) -> bool:
         assert self._process.poll() is None, self.log.read_text()

@@ -20,6 +20,7 @@ from roann.lab.sweep import expand
 
 pytest.importorskip("ray", reason="the extra [ray] is not installed")
 
+pytestmark = pytest.mark.timeout(900)  # a machine with other work
 PLAN = {"length": 400, "checkpoint_every": 5, "eval_every": 100, "log_every": 50}
 
 
@@ -94,12 +95,12 @@ def test_workers_and_drivers_may_die(cluster, tmp_path):
     words, cells = swept(tmp_path, 2)
     words += ["--address", cluster.address, "-q"]
     driver = commanded(*words)
-    until(lambda: all(has_checkpoint(cell) for cell in cells))
+    until(lambda: all(has_checkpoint(cell) for cell in cells), 300)
     for name in [cell.name for cell in cells]:
         for worker in cluster.workers(name):
             os.kill(worker, signal.SIGKILL)
     before = steps(cells)
-    until(lambda: steps(cells) > before + 20)
+    until(lambda: steps(cells) > before + 20, 300)
     kill(driver)
     assert not all(result_of(cell) for cell in cells)
     assert ended(commanded(*words)) == 0
@@ -115,7 +116,7 @@ def test_what_is_not_shared_comes_home(cluster, hidden):
     words, cells = swept(hidden, 2, **plan)
     words += ["--address", cluster.address, "-q"]
     driver = commanded(*words)
-    until(lambda: any(has_checkpoint(cell) for cell in cells))
+    until(lambda: any(has_checkpoint(cell) for cell in cells), 300)
     assert not free(next(cell for cell in cells if has_checkpoint(cell)))  # the driver's
     kill(driver)
     assert not all(result_of(cell) for cell in cells)
@@ -139,7 +140,7 @@ def test_ctrl_c_brings_the_last_checkpoint_home(cluster, hidden):
     words += ["--address", cluster.address]
     until_seen = [sys.executable, "-m", "roann", *words]
     with subprocess.Popen(until_seen, stderr=subprocess.PIPE, text=True) as driver:
-        until(lambda: sum((cell / "metrics.jsonl").exists() for cell in cells) == 2, 120)
+        until(lambda: sum((cell / "metrics.jsonl").exists() for cell in cells) == 2, 300)
         driver.send_signal(signal.SIGINT)
         said = driver.stderr.read()
     assert driver.returncode == 130
@@ -160,7 +161,7 @@ def test_a_machine_may_go_away_with_its_raylet(tmp_path):
         words, cells = swept(tmp_path, 2, length=3000)
         driver = commanded(*words, "--address", cluster.address, "-q")
         for kills in (1, 2):
-            until(lambda: steps(cells) > 50 * kills)  # noqa: B023
+            until(lambda: steps(cells) > 50 * kills, 300)  # noqa: B023
             os.kill(lost.raylet(), signal.SIGKILL)
             lost = cluster.join(1)
         assert ended(driver) == 0
@@ -179,7 +180,7 @@ def test_a_head_that_dies_ends_the_driver_in_words(tmp_path):
             command = [sys.executable, "-m", "roann", *words, "--address", cluster.address]
             before = steps(cells)
             with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as driver:
-                until(lambda: steps(cells) > before)  # noqa: B023
+                until(lambda: steps(cells) > before, 300)  # noqa: B023
                 cluster.nodes[0].end()
                 said = driver.stderr.read()
             assert driver.returncode == 75, said
@@ -195,7 +196,7 @@ def test_a_head_that_dies_ends_the_driver_in_words(tmp_path):
 def test_a_ray_of_its_own_goes_with_its_driver(tmp_path):
     words, cells = swept(tmp_path, 2, length=2000)
     driver = commanded(*words, "-q")
-    until(lambda: any(has_checkpoint(cell) for cell in cells))
+    until(lambda: any(has_checkpoint(cell) for cell in cells), 300)
     kill(driver)
     until(lambda: all(free(cell) for cell in cells if cell.exists()))
     said = subprocess.run(

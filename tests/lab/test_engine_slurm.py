@@ -16,11 +16,12 @@ from roann.lab.config import Resources
 from roann.lab.engines.base import Home, Setup
 from roann.lab.run import result_of
 
+pytestmark = pytest.mark.timeout(900)  # jobs load torch twice
 submitit = pytest.importorskip("submitit", reason="the extra [slurm] is not installed")
 
 
 def slurm(folder, *more):
-    words, cells = swept(folder, 2, length=4000, checkpoint_every=50)
+    words, cells = swept(folder, 2, length=2000, checkpoint_every=50)
     words[words.index("ray")] = "slurm"
     return [*words, "--address", "local", *more], cells
 
@@ -71,14 +72,14 @@ def test_a_job_asks_for_what_the_file_says(tmp_path, monkeypatch):
 def test_a_job_that_is_preempted_goes_on(tmp_path):
     words, cells = slurm(tmp_path, "--jobs", "2", "-q")
     driver = commanded(*words)
-    until(lambda: all(has_checkpoint(cell) for cell in cells))
+    until(lambda: all(has_checkpoint(cell) for cell in cells), 300)
     for job in jobs(cells):
         os.kill(job, signal.SIGUSR2)  # as Slurm does, and submitit's debugging
-    until(lambda: logs(cells).count("Requeued job") == 2)
+    until(lambda: logs(cells).count("Requeued job") == 2, 300)
     seen = logs(cells)
     assert "this job is preempted" in seen
     assert ended(driver) == 0
-    assert_undisturbed(tmp_path, cells, length=4000, checkpoint_every=50)
+    assert_undisturbed(tmp_path, cells, length=2000, checkpoint_every=50)
     for cell in cells:
         assert (cell / "run.log").read_text().count("SIGTERM at step") == 1
 
@@ -86,7 +87,7 @@ def test_a_job_that_is_preempted_goes_on(tmp_path):
 @pytest.mark.slow
 def test_a_job_that_reaches_its_time_limit_goes_on(tmp_path):
     words, cells = slurm(tmp_path, "--jobs", "2", "-q", "--train.length", "30000")
-    words += ["--resources.hours", str(20 / 3600), "--train.checkpoint-every", "1000"]
+    words += ["--resources.hours", str(45 / 3600), "--train.checkpoint-every", "1000"]
     assert ended(commanded(*words)) == 0
     cells = [f for f in (tmp_path / "runs").iterdir() if (f / "result.json").exists()]
     assert len(cells) == 2
@@ -99,7 +100,7 @@ def test_a_job_that_reaches_its_time_limit_goes_on(tmp_path):
 def test_jobs_outlive_their_driver_and_the_next_one_finds_them(tmp_path):
     words, cells = slurm(tmp_path, "--jobs", "2")
     driver = commanded(*words, "-q")
-    until(lambda: all(has_checkpoint(cell) for cell in cells))
+    until(lambda: all(has_checkpoint(cell) for cell in cells), 300)
     kill(driver)
     before = steps(cells)
     until(lambda: steps(cells) > before)  # without a driver
@@ -107,7 +108,7 @@ def test_jobs_outlive_their_driver_and_the_next_one_finds_them(tmp_path):
     done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("is still there") == 2
-    assert_undisturbed(tmp_path, cells, length=4000, checkpoint_every=50)
+    assert_undisturbed(tmp_path, cells, length=2000, checkpoint_every=50)
     assert all("resumed" not in (cell / "run.log").read_text() for cell in cells)
 
 
@@ -116,18 +117,18 @@ def test_ctrl_c_cancels_jobs_and_a_job_that_is_killed_is_tried_again(tmp_path):
     words, _ = slurm(tmp_path, "--jobs", "2", "--train.length", "60000", "-q")
     driver = commanded(*words)
     place = tmp_path / "runs"
-    until(lambda: len(list(place.glob("*/checkpoints/ckpt-*"))) >= 2)
+    until(lambda: len(list(place.glob("*/checkpoints/ckpt-*"))) >= 2, 300)
     found = [f for f in place.iterdir() if (f / "config.toml").exists()]
     first = jobs(found)
     for job in jobs(found, "submitit.local._local"):
         os.kill(job, signal.SIGKILL)
     for job in first:
         os.kill(job, signal.SIGKILL)
-    until(lambda: len(set(jobs(found)) - set(first)) == 2)
+    until(lambda: len(set(jobs(found)) - set(first)) == 2, 300)
     before = steps(found)
-    until(lambda: steps(found) > before)
+    until(lambda: steps(found) > before, 300)
     os.kill(driver.pid, signal.SIGINT)
     assert ended(driver) == 130
-    until(lambda: not jobs(found))
+    until(lambda: not jobs(found), 300)
     assert all(tiny_runs.world(cell)[0] > 0 for cell in found)
     assert not any(result_of(cell) for cell in found)

@@ -169,6 +169,31 @@ def _sweep(verb: verbs.Sweep) -> int:
     return OK if all(s in sweep.ENDED for s in table.values()) else INTERRUPTED
 
 
+def _search(verb: verbs.Search) -> int:
+    from roann.lab import search
+
+    experiment = _experiment(verb)
+    over = search.space(read_tables(verb.file).get("search", {}), experiment)
+    setup: dict[str, Any] = {"engine": verb.engine, "jobs": verb.jobs, "address": verb.address}
+    setup["resources"] = _resources(verb)
+    stop = Stop()
+    with stop.listening():
+        stem = verb.root / verb.file.stem
+        found = search.run_search(experiment, over, stem, verb.trials, setup, stop, verb.quiet)
+    lines = [f"trial       state  {found.score:>10}", *map(_trial_line, found.trials)]
+    lines += [] if found.best is None else ["best:", _trial_line(found.best)]
+    value = {"trials": found.trials, "best": found.best, "score": found.score}
+    _say(verb, value, "\n".join(lines))
+    stop.poll()
+    return INTERRUPTED if any(row["state"] == "unfinished" for row in found.trials) else OK
+
+
+def _trial_line(row: dict[str, Any]) -> str:
+    values = [f"{k} {_number(v) if is_number(v) else v}" for k, v in row["values"].items()]
+    head = f"{row['trial']:>5}  {row['state']:>10}  {_number(row['score']):>10}"
+    return "  ".join([head, *values, row.get("directory", "")])
+
+
 def _probe(verb: verbs.Probe) -> int:
     from roann.lab.probe import probe
 
@@ -269,6 +294,7 @@ _ACTS: dict[type[verbs.Verb], Callable[[Any], int]] = {
     verbs.Run: _run,
     verbs.Resume: lambda verb: _execute(verb, verb.directory, verb.checkpoint),
     verbs.Sweep: _sweep,
+    verbs.Search: _search,
     verbs.Probe: _probe,
     verbs.Report: _report,
     verbs.Data: _data,

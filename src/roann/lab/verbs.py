@@ -115,6 +115,18 @@ class Sweep(Many):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Search(Many):
+    """Search for the best settings with Optuna, each trial in its own run directory.
+
+    By default ρ, width and learning rate are varied around the values of the file. Its [search] can
+    name other fields: `"train.lr" = { low = 1e-4, high = 1e-1, log = true }`, or a list of values.
+    You can stop a search and start it again: it goes on.
+    """
+
+    trials: int = 50  # Number of trials, those of earlier starts included.
+
+
+@dataclass(frozen=True, kw_only=True)
 class Probe(Result):
     """Measure a run's model: Jacobian spectrum, gradient flow, norm of W, bounds."""
 
@@ -150,7 +162,8 @@ class Info(Result):
 
 
 VERBS: dict[str, type[Verb]] = {
-    kind.__name__.lower(): kind for kind in (Demo, Run, Resume, Sweep, Probe, Report, Data, Info)
+    kind.__name__.lower(): kind
+    for kind in (Demo, Run, Resume, Sweep, Search, Probe, Report, Data, Info)
 }
 
 
@@ -158,7 +171,7 @@ def read(args: list[str]) -> Verb:
     """The verb of a command line, with its flags; those of an experiment's file included."""
     verbs = dict(VERBS)
     name = args[0] if args else ""
-    if name in ("run", "sweep"):
+    if name in ("run", "sweep", "search"):
         words = [word for word in args[1:] if word.endswith(".toml")] or args[1:2]
         if words and not words[0].startswith("-"):
             tables = read_tables(Path(words[0]))
