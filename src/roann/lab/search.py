@@ -168,7 +168,7 @@ class Search:
         self._look = time.monotonic() + 1.0
         for folder in running:
             trial, follower = self._running[folder]
-            if folder not in self._pruned and _report(trial, follower) and trial.should_prune():
+            if folder not in self._pruned and _report(trial, follower):
                 self._pruned.add(folder)
                 _log.info("%s: pruned.", folder.name)
         return [folder for folder in running if folder in self._pruned]
@@ -196,14 +196,14 @@ def _words(param: tuple[str, Any]) -> str:
 
 
 def _report(trial: optuna.Trial, follower: Follower) -> bool:
-    """Report the scores that are new, by the number of their evaluation; whether there are any."""
+    """Report the scores that are new, by the number of their evaluation; whether one is too bad."""
     known = trial.study.get_trials(deepcopy=False)[trial.number].intermediate_values
-    new = False
+    bad = False
     for number, score in enumerate(follower.look().scores.values()):
         if number not in known:
             trial.report(score, number)
-            new = True
-    return new
+            bad = bad or trial.should_prune()
+    return bad
 
 
 def _distribution(value: Any) -> optuna.distributions.BaseDistribution:
