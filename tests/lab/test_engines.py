@@ -5,6 +5,7 @@ import json
 import multiprocessing
 import shutil
 import sys
+from typing import get_args, get_type_hints
 
 import pytest
 import tiny_runs
@@ -19,6 +20,7 @@ from roann.lab.engines.parcels import COMING, PIECE, Receiver, Sender
 from roann.lab.follow import Follower
 from roann.lab.run import METRICS, Stop, execute, prepare, result_of
 from roann.lab.sweep import ATTEMPTS, drive, expand
+from roann.lab.verbs import Many
 
 
 def test_one_driver_at_a_time(tmp_path):
@@ -109,6 +111,10 @@ def test_resources_are_checked_and_no_part_of_a_run(tmp_path):
             assert main(["sweep", str(file), "--dry-run", "--json"]) == 0
         names.append(json.loads(out.getvalue())["directories"])
     assert names[0] == names[1]
+
+
+def test_every_engine_is_a_choice_of_the_flag():
+    assert list(engines.ENGINES) == list(get_args(get_type_hints(Many)["engine"]))
 
 
 def test_the_engines_are_not_imported_with_the_lab():
