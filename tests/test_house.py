@@ -60,7 +60,11 @@ LAB = [
     "run_context",
     "run",
     "launch",
+    "follow",
+    "board",
+    "engines",
     "sweep",
+    "search",
     "report",
     "demo",
     "verbs",
@@ -142,7 +146,8 @@ def test_every_room_is_known():
 
 def test_import_needs_torch_and_safetensors_only():
     heavy = (
-        "matplotlib tyro pydantic rich jinja2 onnx onnxruntime sklearn roann.lab roann.estimators"
+        "matplotlib tyro pydantic rich jinja2 onnx onnxruntime sklearn ray submitit optuna "
+        "roann.lab roann.estimators"
     )
     code = f"import sys, roann; print([m for m in {heavy.split()!r} if m in sys.modules])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
