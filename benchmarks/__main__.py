@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import machine, tables
+from benchmarks import command, machine, tables
 from benchmarks.cases import CASES, QUICK_ROUNDS, ROUNDS
 from benchmarks.record import Record, RecordError, SkippedError, read
 from paper.pages import filled
@@ -18,23 +18,17 @@ from paper.pages import filled
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse, measure or write; returns the exit code."""
-    try:
-        args = _parser().parse_args(argv)
-        if args.write_docs:
-            record, page = args.write_docs
-            blocks = tables.blocks(read(record))
-            page.write_text(filled(page.read_text(encoding="utf-8"), blocks), encoding="utf-8")
-            print(f"benchmarks: {page} written from {record}", file=sys.stderr)
-        else:
-            _measure(args.cases, args.quick, args.out)
-    except SystemExit as end:  # argparse has said why
-        return int(end.code or 0)
-    except (OSError, RecordError) as error:
-        print(f"benchmarks: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
-    return 0
+    return command.run(_parser(), argv, _work, RecordError)
+
+
+def _work(args: argparse.Namespace) -> None:
+    if args.write_docs:
+        record, page = args.write_docs
+        blocks = tables.blocks(read(record))
+        page.write_text(filled(page.read_text(encoding="utf-8"), blocks), encoding="utf-8")
+        print(f"benchmarks: {page} written from {record}", file=sys.stderr)
+    else:
+        _measure(args.cases, args.quick, args.out)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -24,7 +24,7 @@ from roann.lab.train import State, make_optimizer, train
 BARE = "bare loop"
 
 
-class _DrawnImages(SequentialMnist):
+class DrawnImages(SequentialMnist):
     """Random bytes in the place of images, made into batches as psMNIST's are."""
 
     def __init__(self, case: Sequences, images: int) -> None:
@@ -37,14 +37,14 @@ class _DrawnImages(SequentialMnist):
         self._train, self._order = (pixels, torch.randint(10, (images,), generator=rng)), None
 
 
-class _EnoughError(Exception):
+class EnoughError(Exception):
     """The loop has done the updates it was to do."""
 
 
 @contextmanager
 def contenders(case: Sequences, updates: int, images: int) -> Iterator[list[Contender]]:
     """The bare loop, its batches ready, and the lab's, which makes them; `updates` a call."""
-    task = _DrawnImages(case, images)
+    task = DrawnImages(case, images)
     # Everything the loop does at an update, and nothing it does now and then.
     plan = Train(lr=1e-6, length=10**9, eval_every=10**9, checkpoint_seconds=1e9)
     config = RoaRnnConfig(hidden_size=case.N, rho=case.rho)
@@ -62,10 +62,10 @@ def contenders(case: Sequences, updates: int, images: int) -> Iterator[list[Cont
 
     def stop(state: State) -> None:
         if state.step >= updates:
-            raise _EnoughError
+            raise EnoughError
 
     def lab() -> None:
-        with suppress(_EnoughError):
+        with suppress(EnoughError):
             train(task, two, optimizers[1], plan, State(measured=0), context, dict)
 
     with tempfile.TemporaryDirectory() as folder:

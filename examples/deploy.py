@@ -8,10 +8,12 @@ import sys
 import time
 
 import matplotlib.pyplot as plt
+import numpy as np
 import onnxruntime
 import torch
 
 import roann
+from roann.estimators import RoaClassifier
 from roann.export import Graph, add_rnn
 
 QUICK = "--quick" in sys.argv  # fewer measurements, to see that the script runs
@@ -157,6 +159,22 @@ roann.export_onnx(model, "classifier.onnx")
 print("the whole model agrees:", bool((torch.from_numpy(scores) - model(u)).abs().max() < 1e-5))
 
 # %%
+# **A fitted estimator** has that method: `export_onnx` writes its scaling, its treatment of missing
+# values, its networks and its answers.
+
+X = np.random.default_rng(0).normal(size=(40, 60)).cumsum(1)
+trend = np.where(X[:, -1] > X[:, 0], "up", "down")
+estimator = RoaClassifier(hidden_size=16, max_epochs=10, random_state=0).fit(X, trend)
+roann.export_onnx(estimator, "estimator.onnx")
+longer = np.random.default_rng(1).normal(size=(5, 90, 1)).cumsum(1)
+session = onnxruntime.InferenceSession("estimator.onnx")
+probabilities, labels = session.run(None, {"input": longer})
+wanted = estimator.predict_proba(longer)
+print("the estimator agrees:", bool(np.abs(probabilities - wanted).max() < 1e-5), labels[:2])
+
+# %%
+# [Estimators](../estimators.md) lists the inputs and outputs of each.
+#
 # The exporters of `torch.onnx` do not know the operator `roann::scan`, or record one length only;
 # use `export_onnx`.
 #

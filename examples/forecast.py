@@ -9,7 +9,7 @@ import sys
 import matplotlib.pyplot as plt
 import numpy as np
 
-from roann.estimators import RoaForecaster
+from roann.estimators import Options, RoaForecaster
 
 QUICK = "--quick" in sys.argv  # few epochs only, to see that the script runs
 EPOCHS, WIDTH = (60, 64) if not QUICK else (2, 8)
@@ -38,7 +38,12 @@ past, future = sales[:-12], sales[-12:]
 # trend may leave the range of the training data.
 
 model = RoaForecaster(
-    steps=12, window=24, hidden_size=WIDTH, max_epochs=EPOCHS, n_networks=3, random_state=0
+    steps=12,
+    window=24,
+    hidden_size=WIDTH,
+    max_epochs=EPOCHS,
+    options=Options(n_networks=3),
+    random_state=0,
 )
 model.fit(past)
 forecast = model.predict()

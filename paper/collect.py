@@ -6,7 +6,7 @@ its `metrics.jsonl`, thinned to what tables show.
 
 from __future__ import annotations
 
-import json
+import itertools
 import logging
 import math
 import re
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from paper.plan import FIGURES, entries
+from paper.plan import FIGURES, experiments
 from roann.info import source
 from roann.lab import records
 from roann.lab.checkpoint import replace_file
@@ -23,64 +23,54 @@ from roann.lab.report import Arm, Goal, Outcome, ReportError, Run, load_run
 
 Records = Mapping[str, Any]
 """Figure → arm → its runs; under "bounds" the lines of that study."""
-ELSEWHERE = "elsewhere"
-"""Records of runs of the same names on another processor."""
+ELSEWHERE = "elsewhere"  # runs of the same names on another processor
 BOUNDS = "bounds/bounds.jsonl"
 SOURCE, ENDS = "source.json", "ends.jsonl"
-LINES, TIMED_LINES = 20, 200  # of training that are kept; a timed step is read off them
+LINES = 20  # of training that are kept, at most
 _TRAIN = {"kind", "step", "seconds", "loss", "grad_norm"}
 _DRAWN = {"sigma", "eigenvalues", "surface", "gradient_at", "gradient_by_step"}  # not in tables
 _log = logging.getLogger("roann.paper")
 
 
-def jsonl(lines: Iterable[Mapping[str, Any]]) -> bytes:
-    """One JSON object a line."""
-    plain = (records.plain(dict(line)) for line in lines)
-    return "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in plain).encode()
+def lines_of(path: Path) -> list[dict[str, Any]]:
+    """The whole JSON objects of a file; none if there is no file."""
+    return records.read(path, strict=False) if path.exists() else []
 
 
 def note_source(folder: Path) -> None:
-    """Write beside a run which commits it was made with."""
-    commits, now = _noted(folder).get("commit", "").split(", then "), source().get("commit")
-    if now is not None and now != commits[-1]:
-        noted = ", then ".join(filter(None, [*commits, now]))
-        replace_file(folder / SOURCE, jsonl([{"commit": noted}]))
+    """Write beside a run which commit it is made with from now on."""
+    with open(folder / SOURCE, "ab") as file:
+        file.write(records.encoded(source()))
 
 
-def _noted(folder: Path) -> dict[str, str]:
-    path = folder / SOURCE
-    return dict(json.loads(path.read_bytes())) if path.exists() else {}
-
-
-def collect(folder: Path, results: Path) -> Path | None:
-    """Write the record of a run directory; None if the run has measured nothing yet.
+def collect(folder: Path, results: Path) -> None:
+    """Write the record of a run directory, unless the run has measured nothing yet.
 
     An unfinished run does not replace a record that has ended or has more steps.
     """
-    run, figure = load_run(folder), folder.parent.name
-    if not any(line["kind"] == "eval" for line in run.records) and not run.result:
-        return None
-    target = results / figure / f"{run.name}.jsonl"
+    run = load_run(folder)
+    if not run.of_kind("eval") and not run.result:
+        return
+    target = results / folder.parent.name / f"{run.name}.jsonl"
     if target.exists() and not run.result:
         other = read_record(target)
         if other.result or other.steps > run.steps:
             _log.warning("%s is kept: it has more steps than %s.", target, folder)
-            return target
-    ends = records.read(folder / ENDS) if (folder / ENDS).exists() else []
+            return
+    commits = dict.fromkeys(line["commit"] for line in lines_of(folder / SOURCE) if line)
+    env = dict(run.env) | ({"commit": ", then ".join(commits)} if commits else {})
     head = {"kind": "run", "name": run.name, "seed": run.seed, "config": run.text}
-    head |= {"env": dict(run.env) | _noted(folder), "result": dict(run.result)}
-    most = TIMED_LINES if FIGURES.get(figure, {}).get("timed") else LINES
-    data = jsonl([head, *thinned(run.records + ends, most)])
+    head |= {"env": env, "result": dict(run.result)}
+    data = records.encoded(head, *thinned(run.records + lines_of(folder / ENDS)))
     target.parent.mkdir(parents=True, exist_ok=True)
     if not target.exists() or target.read_bytes() != data:
         replace_file(target, data)
-    return target
 
 
-def thinned(lines: list[dict[str, Any]], most: int = LINES) -> list[dict[str, Any]]:
+def thinned(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Every evaluation, event and spike; some of the training loss; of probes what tables show."""
     train = [line for line in lines if line["kind"] == "train"]
-    kept = {id(line) for line in train[:: -math.ceil(len(train) / most)]} if train else set()
+    kept = {id(line) for line in train[:: -math.ceil(len(train) / LINES)]} if train else set()
     made = []
     for line in (line for line in lines if line["kind"] != "train" or id(line) in kept):
         keys = _TRAIN if line["kind"] == "train" else line.keys() - _DRAWN
@@ -96,8 +86,6 @@ def read_record(path: Path) -> Run:
     """A record as the run it is of."""
     try:
         head, *lines = records.read(path)
-        if head.get("kind") != "run":
-            raise ValueError("the first line is not that of a run")
         tables = read_text(head["config"])
         return Run(str(head["name"]), tables, head["config"], lines, head["env"], head["result"])
     except (ValueError, KeyError) as error:
@@ -105,25 +93,17 @@ def read_record(path: Path) -> Run:
 
 
 def arms_of(runs: Iterable[Run]) -> dict[str, Arm]:
-    """Arms by name, which is a run's name without its seed."""
-    groups: dict[str, list[Outcome]] = {}
-    for run in sorted(runs, key=lambda run: run.seed):
-        group = groups.setdefault(re.sub(r"-s\d+$", "", run.name), [])
-        group.append(Outcome(run, Goal.of([run])))
-    return {name: Arm(name, tuple(group)) for name, group in groups.items()}
+    """Arms by name, which is a run's name without its seed; runs of an arm follow each other."""
+    groups = itertools.groupby(runs, lambda run: re.sub(r"-s\d+$", "", run.name))
+    scored = ((name, [Outcome(run, Goal.of([run])) for run in group]) for name, group in groups)
+    return {name: Arm(name, tuple(outcomes)) for name, outcomes in scored}
 
 
 def read_records(folder: Path) -> Records:
     """All records, in the order of the plan."""
     found: dict[str, Any] = {}
     for figure in (*FIGURES, ELSEWHERE):
-        planned = [entry.name for entry in entries(figure)] if figure in FIGURES else []
-
-        def place(arm: Arm, planned: list[str] = planned) -> tuple[int, float]:
-            fits = [name for name in planned if f"{arm.label}-".startswith(f"{name}-")]
-            return planned.index(max(fits, key=len)) if fits else 0, arm.model.get("rho") or 0
-
-        arms = arms_of(map(read_record, sorted((folder / figure).glob("*.jsonl"))))
-        found[figure] = {arm.label: arm for arm in sorted(arms.values(), key=place)}
-    study = folder / BOUNDS
-    return found | {"bounds": records.read(study) if study.is_file() else []}
+        paths = {path.stem: path for path in sorted((folder / figure).glob("*.jsonl"))}
+        planned = experiments(figure, "full") if figure in FIGURES else paths
+        found[figure] = arms_of(read_record(paths[name]) for name in planned if name in paths)
+    return found | {"bounds": lines_of(folder / BOUNDS)}

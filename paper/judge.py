@@ -1,176 +1,154 @@
 """The claims of `claims.toml`, judged from the records by one table of rules.
 
-A rule finds in how many cases a claim holds from the claim and its arms.
+A rule finds, case by case, whether a claim holds: a case is a seed, a pair of seeds or an arm that
+is compared with the first. It also says in a few words what was measured.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from paper import ROOT
 from paper.collect import Records
-from paper.measure import best, better, evaluated, first, meets, number, shown
+from paper.pages import number, scored
 from paper.plan import FIGURES, entries
 from roann.lab.report import Arm, Outcome
 
 Claim = Mapping[str, Any]
 """A row of `claims.toml`."""
+Arms = Sequence[Arm]
+Cases = Sequence[bool | None]
+"""Whether a claim holds in each case; None while a run that may decide it has not ended."""
+Found = tuple[Cases, str]
 CLAIMS: dict[str, Any] = tomllib.loads((ROOT / "paper/claims.toml").read_text(encoding="utf-8"))
 GOAL: dict[str, float] = CLAIMS["goal"]
 
 
-class Count(NamedTuple):
-    """What a rule found: cases in which a claim holds, cases still open, all, and a few words."""
-
-    good: int
-    open: int
-    total: int
-    here: str
+def meets(score: str, value: float | None, limit: float) -> bool:
+    """Whether a score is as good as a limit: accuracies should be high, all else low."""
+    return value is not None and (value >= limit if "accuracy" in score else value <= limit)
 
 
-def _each(arms: Sequence[Arm]) -> list[Outcome]:
+def best(score: str, points: Sequence[tuple[float, float]]) -> float:
+    """The best value of a curve; of an empty one the worst there is."""
+    values = [value for _, value in points]
+    return max(values, default=-math.inf) if "accuracy" in score else min(values, default=math.inf)
+
+
+def _limit(claim: Claim, o: Outcome) -> float:
+    """What a score must reach: the threshold, and with a tolerance a little less."""
+    named = {"goal": GOAL.get(o.run.task["name"]), "trivial": o.goal.trivial.get(claim["metric"])}
+    sign = -1 if "accuracy" in claim["metric"] else 1
+    limit: Any = named.get(claim["threshold"], claim["threshold"])
+    return float(limit + sign * claim.get("tolerance", 0))
+
+
+def _each(arms: Arms) -> list[Outcome]:
     return [outcome for arm in arms for outcome in arm.outcomes]
 
 
-def _score(claim: Claim, outcome: Outcome) -> float | None:
-    """The score a claim is about: after an epoch, or the best."""
-    if "epoch" not in claim:
-        return best(outcome, claim["metric"])
-    value: float | None = evaluated(outcome, epoch=claim["epoch"]).get(claim["metric"])
-    return value
+def _not(o: Outcome, over: bool = False) -> bool | None:
+    """That a claim does not hold of a run, unless what is left of the run may change that."""
+    return None if o.run.status == "unfinished" and not over else False
 
 
-def _limit(claim: Claim, outcome: Outcome) -> float:
-    limit = claim["threshold"]
-    if limit == "goal":
-        return GOAL[outcome.run.task["name"]]
-    return outcome.goal.trivial[claim["metric"]] if limit == "trivial" else float(limit)
-
-
-def _step(claim: Claim, outcome: Outcome) -> int | None:
-    """The step at which a run does what the claim says; None if it does not."""
-    score, limit = claim["metric"], _limit(claim, outcome)
-    if "epoch" in claim:
-        return claim["epoch"] if meets(score, _score(claim, outcome), limit) else None
-    step = first(outcome, score, limit)
-    late = step is not None and step > claim.get("by", step)
-    return None if late or (claim.get("kept") and outcome.collapses) else step
-
-
-def _open(claim: Claim, outcome: Outcome) -> bool:
-    early = outcome.run.steps < claim.get("by", float("inf"))
-    known = "epoch" in claim and _score(claim, outcome) is not None
-    return outcome.run.status == "unfinished" and early and not known
-
-
-def _best(claim: Claim, arms: Sequence[Arm]) -> str:
-    values = [value for o in _each(arms) if (value := _score(claim, o)) is not None]
-    pick = max if "accuracy" in claim["metric"] else min
-    return shown(claim["metric"], pick(values, default=None))
-
-
-def reaches(claim: Claim, arms: Sequence[Arm]) -> Count:
+def reaches(claim: Claim, arms: Arms) -> Found:
     """Each seed's score gets to the threshold, in time, and stays if the claim says so."""
-    steps = [(o, _step(claim, o)) for o in _each(arms)]
-    good = [step for _, step in steps if step is not None]
-    waiting = sum(step is None and _open(claim, o) for o, step in steps)
-    here = f"{len(good)} of {len(steps)} seed{'s' * (len(steps) > 1)}"
-    if good and ("by" in claim or "kept" in claim):
-        here += f", earliest at step {min(good):,}"
-    return Count(len(good), waiting, len(steps), f"{here}; best {_best(claim, arms)}")
+    score, by, epoch = claim["metric"], claim.get("by", math.inf), claim.get("epoch")
+    cases, steps, seen = [], [], []
+    for o in _each(arms):
+        curve = o.curve(score, "step" if epoch is None else "epoch")
+        points = [(x, value) for x, value in curve if epoch in (None, x)]
+        met = [x for x, value in points if x <= by and meets(score, value, _limit(claim, o))]
+        met = [] if claim.get("kept") and o.collapses else met[:1]
+        over = o.run.steps >= by if epoch is None else bool(points)
+        cases.append(bool(met) or _not(o, over))
+        steps += met
+        seen += points
+    good, total, top = len(steps), len(cases), scored(score, best(score, seen))
+    timed = steps and {"by", "kept"} & claim.keys()
+    when = f", earliest at step {min(steps):,.0f}" if timed else ""
+    who = "reach it" if claim["rule"] == "fails" else "seed" + "s" * (total > 1)
+    here = f"{good} of {total} {who}{when}; best {top}"
+    return cases, f"{top}, best of {total}" if claim["rule"] == "within" else here
 
 
-def fails(claim: Claim, arms: Sequence[Arm]) -> Count:
+def fails(claim: Claim, arms: Arms) -> Found:
     """Each seed's score stays short of the threshold."""
-    good, waiting, total, _ = reaches(claim, arms)
-    here = f"{good} of {total} reach it; best {_best(claim, arms)}"
-    return Count(total - good - waiting, waiting, total, here)
+    cases, here = reaches(claim, arms)
+    return [None if case is None else not case for case in cases], here
 
 
-def within(claim: Claim, arms: Sequence[Arm]) -> Count:
-    """Each seed's best score comes as close to the paper's as the tolerance."""
-    sign = -1 if "accuracy" in claim["metric"] else 1
-    found = reaches({**claim, "threshold": claim["threshold"] + sign * claim["tolerance"]}, arms)
-    return found._replace(here=f"{_best(claim, arms)}, best of {found.total}")
-
-
-def ends(claim: Claim, arms: Sequence[Arm]) -> Count:
+def ends(claim: Claim, arms: Arms) -> Found:
     """Each seed collapses, or diverges."""
-    collapse, every = claim["metric"] == "collapsed", _each(arms)
-    hits = [o for o in every if (o.collapses if collapse else o.run.status == "diverged")]
-    waiting = sum(o.run.status == "unfinished" and o not in hits for o in every)
-    return Count(len(hits), waiting, len(every), f"{len(hits)} of {len(every)} seeds")
+    every, diverged = _each(arms), claim["metric"] == "diverged"
+    hits = [o.run.status == "diverged" if diverged else o.collapses > 0 for o in every]
+    cases = [hit or _not(o) for hit, o in zip(hits, every, strict=True)]
+    return cases, f"{sum(hits)} of {len(hits)} seeds"
 
 
-def beats(claim: Claim, arms: Sequence[Arm]) -> Count:
+def beats(claim: Claim, arms: Arms) -> Found:
     """The first arm's best is better than each other's: by medians, or in `pairs` of a seed."""
     score = claim["metric"]
+    tops = [{o.run.seed: best(score, o.curve(score)) for o in arm.outcomes} for arm in arms]
+    ours, *others = medians = [statistics.median(top.values()) for top in tops]
+    words = [scored(score, value) for value in medians]
     if claim.get("pairs"):
-        wins, total = pairs(arms[0], arms[1])
-        medians = " and ".join(shown(score, arm.median("best")) for arm in arms)
-        return _settled(arms, wins, total, f"{wins} of {total} pairs; medians {medians}")
-    mid = {a.model["name"]: statistics.median(best(o, score) for o in a.outcomes) for a in arms}
-    ours, *others = mid.values()
-    here = ", ".join(f"{name} {shown(score, value)}" for name, value in mid.items())
-    wins = sum(better(score, ours, other) for other in others)
-    return _settled(arms, wins, len(others), f"medians of best: {here}")
+        both = tops[0].keys() & tops[1].keys()
+        cases = [not meets(score, tops[1][seed], tops[0][seed]) for seed in sorted(both)]
+        here = f"{sum(cases)} of {len(cases)} pairs; medians {' and '.join(words)}"
+    else:
+        cases = [not meets(score, other, ours) for other in others]
+        named = (f"{arm.model['name']} {word}" for arm, word in zip(arms, words, strict=True))
+        here = f"medians of best: {', '.join(named)}"
+    return _settled(arms, cases), here
 
 
-def keeps_pace(claim: Claim, arms: Sequence[Arm]) -> Count:
+def keeps_pace(claim: Claim, arms: Arms) -> Found:
     """Each further arm needs no more epochs to the threshold than the first (medians)."""
 
     def epochs(o: Outcome) -> float:
-        step = first(o, claim["metric"], _limit(claim, o))
-        return float(evaluated(o, step=step).get("epoch", "inf"))
+        score, limit = claim["metric"], _limit(claim, o)
+        return next((e for e, v in o.curve(score, "epoch") if meets(score, v, limit)), math.inf)
 
-    pace, *others = medians = [statistics.median(map(epochs, arm.outcomes)) for arm in arms]
-    here = "epochs, medians: " + "; ".join(map(number, medians))
-    return _settled(arms, sum(median <= pace for median in others), len(others), here)
+    pace, *others = values = [statistics.median(map(epochs, arm.outcomes)) for arm in arms]
+    here = f"epochs, medians: {'; '.join(map(number, values))}"
+    return _settled(arms, [value <= pace for value in others]), here
 
 
-def _settled(arms: Sequence[Arm], good: int, total: int, here: str) -> Count:
+def _settled(arms: Arms, cases: Sequence[bool]) -> Cases:
     """A comparison is open as long as a run is."""
-    waiting = any(o.run.status == "unfinished" for o in _each(arms))
-    return Count(0, total, total, here) if waiting else Count(good, 0, total, here)
+    return [None] * len(cases) if None in map(_not, _each(arms)) else cases
 
 
-def pairs(ours: Arm, other: Arm) -> tuple[int, int]:
-    """In how many pairs of one seed the first arm is better at its best, and how many pairs."""
-    score = ours.goal.score
-    mine, theirs = ({o.run.seed: best(o, score) for o in arm.outcomes} for arm in (ours, other))
-    both = mine.keys() & theirs.keys()
-    return sum(better(score, mine[seed], theirs[seed]) for seed in both), len(both)
-
-
-def inside(claim: Claim, studies: Sequence[Sequence[Mapping[str, Any]]]) -> Count:
+def inside(claim: Claim, studies: Sequence[Sequence[Mapping[str, Any]]]) -> Found:
     """Each measured spectrum lies in the finite interval, each worst case above the paper's end."""
-    lines = [line for study in studies for line in study]
-    bounded = [line for line in lines if line["kind"] == "spectrum" and "finite" in line]
-    spectra = [line["finite"]["inside"] for line in bounded]
+    (lines,) = studies
+    spectra = [line["finite"]["inside"] for line in lines if {"network", "finite"} <= line.keys()]
     worst = [line["sigma"][-1] >= line["paper"] for line in lines if line["kind"] == "worst-case"]
     here = f"{sum(spectra)} of {len(spectra)} spectra; {sum(worst)} of {len(worst)} worst cases"
-    return Count(sum(spectra + worst), 0, len(spectra + worst), here)
+    return spectra + worst, here
 
 
-RULES: dict[str, Callable[[Claim, Sequence[Any]], Count]] = {
-    rule.__name__.replace("_", " "): rule
-    for rule in (reaches, fails, within, beats, keeps_pace, ends, inside)
+_ALL = (reaches, fails, ends, beats, keeps_pace, inside)
+RULES: dict[str, Callable[[Claim, Sequence[Any]], Found]] = {
+    rule.__name__.replace("_", " "): rule for rule in _ALL
 }
+RULES["within"] = reaches  # a tolerance of the threshold
 
 
-def word(count: Count, need: str = "all") -> str:
-    """The verdict, if it is the same whatever the open cases bring; else "unfinished"."""
-
-    def verdict(good: int) -> str:
-        if not good:
-            return "not reproduced"
-        return "reproduced" if need == "any" or good == count.total else "partly reproduced"
-
-    least, most = verdict(count.good), verdict(count.good + count.open)
-    return least if least == most else "unfinished"
+def verdict(cases: Cases, need: str = "all") -> str:
+    """The word for some cases, if it is the same whatever the open ones bring."""
+    words = set()
+    for hope in (False, True):
+        held = [hope if case is None else case for case in cases]
+        good = any(held) and (need == "any" or all(held))
+        words.add("reproduced" if good else f"{'partly' if any(held) else 'not'} reproduced")
+    return words.pop() if len(words) == 1 else "unfinished"
 
 
 def judge(claim: Claim, records: Records) -> list[str]:
@@ -179,14 +157,14 @@ def judge(claim: Claim, records: Records) -> list[str]:
     arms = [records.get(f, {}).get(name) if name else records.get(f) for f, name in places]
     if not all(arms):
         return [claim["place"], claim["says"], "", "not run"]
-    count, need = RULES[claim["rule"]](claim, arms), claim.get("need", "all")
-    found = word(count, need)
-    if need == "all" and found.endswith("reproduced") and count.good and _shorter(*places[0]):
+    cases, here = RULES[claim["rule"]](claim, arms)
+    found = verdict(cases, need := claim.get("need", "all"))
+    if need == "all" and any(cases) and found != "unfinished" and _shorter(*places[0]):
         found += " (fewer steps than the paper)"
-    return [claim["place"], claim["says"], count.here, found]
+    return [claim["place"], claim["says"], here, found]
 
 
 def _shorter(figure: str, name: str) -> bool:
     """Whether the plan trains these runs for less than the paper says it does."""
-    planned = [e for e in entries(figure) if e.name == name] if figure in FIGURES else []
-    return any(e.change.get("train.length", 1e9) < (e.paper_length or 0) for e in planned)
+    planned = [e for e in entries(figure) if e["name"] == name] if figure in FIGURES else []
+    return any(e["change"].get("train.length", 1e9) < e.get("paper_length", 0) for e in planned)

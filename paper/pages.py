@@ -8,6 +8,7 @@ one before it. The tests compare numbers and cells.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 
@@ -24,9 +25,25 @@ def markdown(table: Table, right: bool = False) -> str:
     if right:
         numbers = [k > 0 for k in range(len(head))]
     rule = ["---:" if number else "---" for number in numbers]
-    return "".join("| " + " | ".join(line) + " |\n" for line in [head, rule, *rows])
+    text = "".join("| " + " | ".join(line) + " |\n" for line in [head, rule, *rows])
+    return text.replace("\N{NO-BREAK SPACE}", " ")
 
 
 def filled(text: str, blocks: Mapping[str, str]) -> str:
     """The page with new text between its markers."""
     return _TABLE.sub(lambda m: f"<!-- table: {m[1]} -->\n{blocks[m[1]]}<!-- end -->", text)
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """A number for reading, with a few digits, or rounded to a whole one."""
+    if value is None:
+        return "–"
+    text = f"{value:.{digits}g}" if digits else f"{value:,.0f}"
+    return text.replace("inf", "∞").replace("-", "−")
+
+
+def scored(score: str, value: float | None) -> str:
+    """A score for reading: accuracies in percent."""
+    if value is None or not math.isfinite(value) or "accuracy" not in score:
+        return number(value)
+    return f"{100 * value:.2f} %"

@@ -7,27 +7,17 @@ import itertools
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from paper import ROOT
-from roann.lab.config import ConfigError, Experiment, parse, read_tables
+from roann.lab.config import Experiment, parse, read_tables
 from roann.lab.sweep import axes
 
 PLAN: dict[str, Any] = tomllib.loads((ROOT / "paper/plan.toml").read_text(encoding="utf-8"))
 FIGURES: dict[str, dict[str, Any]] = PLAN["figure"]
-SEEDS = 5
-"""Trials of every experiment of the paper."""
-
-
-class Entry(NamedTuple):
-    """Runs of the plan that differ in the seed alone, or also along the `[sweep]` of their file."""
-
-    name: str
-    file: str
-    seeds: int
-    change: Mapping[str, Any]
-    paper_length: int | None = None
-    cut: str = ""
+SEEDS = 5  # of every experiment of the paper
+Entry = Mapping[str, Any]
+"""Runs of the plan that differ in the seed alone, or also along the `[sweep]` of their file."""
 
 
 def entries(figure: str) -> Iterator[Entry]:
@@ -41,8 +31,7 @@ def entries(figure: str) -> Iterator[Entry]:
         for variant, change in (variants or {"": {}}).items():
             name = "-".join(filter(None, [row.get("name", row["file"]), variant]))
             changes = FIGURES[figure].get("change", {}) | row.get("change", {}) | change
-            rest = {key: row[key] for key in ("paper_length", "cut") if key in row}
-            yield Entry(name, row["file"], row["seeds"], changes, **rest)
+            yield row | {"name": name, "change": changes}
 
 
 def experiments(
@@ -52,38 +41,26 @@ def experiments(
     only: Sequence[str] = (),
 ) -> dict[str, Experiment]:
     """The runs of a figure by name, checked; with `only`, those whose names contain a pattern."""
-    found: dict[str, Experiment] = {}
-    seen: set[str] = set()  # entries that differ in length alone may be one when shortened
+    # When quick, entries that differ in length alone may be the same run.
+    found: dict[str, tuple[str, Experiment]] = {}
     for name, experiment in (run for e in entries(figure) for run in _runs(e, scale, folder)):
-        wanted = not only or any(fnmatch.fnmatchcase(name, f"*{word}*") for word in only)
-        if wanted and experiment.digest() not in seen:
-            found[name] = experiment
-        seen.add(experiment.digest())
-    return found
+        found.setdefault(experiment.digest(), (name, experiment))
+    patterns = [f"*{word}*" for word in only] or ["*"]
+    return {n: e for n, e in found.values() if any(fnmatch.fnmatchcase(n, p) for p in patterns)}
 
 
 def _runs(entry: Entry, scale: str, folder: Path) -> Iterator[tuple[str, Experiment]]:
-    path = folder / f"{entry.file}.toml"
-    if not path.is_file():
-        raise ConfigError(f"{path} is missing; pass the folder of experiment files.")
-    tables = read_tables(path)
-    grid = axes(tables.pop("sweep", {}), (), ())
-    grid.pop("train.seed", None)  # the plan says how many
-    quick = PLAN["quick"].get(entry.file, {}) if scale == "quick" else {}
-    for values in itertools.product(*grid.values()):
+    tables = read_tables(folder / f"{entry['file']}.toml")
+    quick = PLAN["quick"].get(entry["file"], {}) if scale == "quick" else {}
+    seeds = range(min(entry["seeds"], 1) if scale == "quick" else entry["seeds"])
+    grid = axes(tables.pop("sweep", {}), (), seeds)
+    for values in itertools.product(*grid.values()) if seeds else ():
         choice = dict(zip(grid, values, strict=True))
-        shown = (f"{v:.4g}" if isinstance(v, float) else v for v in values)
-        words = (f"{key.partition('.')[2]}-{v}" for key, v in zip(grid, shown, strict=True))
-        name = "-".join([entry.name, *words])
-        for seed in range(min(entry.seeds, 1) if scale == "quick" else entry.seeds):
-            changes = {**entry.change, **quick, **choice, "train.seed": seed}
-            yield f"{name}-s{seed}", parse(_changed(tables, changes))
-
-
-def _changed(tables: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Tables with fields set differently, each `table.field`, or with another table in place."""
-    made = {name: dict(table) for name, table in tables.items()}
-    for key, value in changes.items():
-        table, dot, name = key.partition(".")
-        made[table] = made[table] | {name: value} if dot else value
-    return made
+        made = {name: dict(table) for name, table in tables.items()}
+        for key, value in {**entry["change"], **quick, **choice}.items():
+            table, dot, field = key.partition(".")
+            made[table] = made[table] | {field: value} if dot else value
+        seed = choice.pop("train.seed")
+        shown = {k: f"{v:.4g}" if isinstance(v, float) else v for k, v in choice.items()}
+        words = [f"{key.partition('.')[2]}-{value}" for key, value in shown.items()]
+        yield "-".join([entry["name"], *words, f"s{seed}"]), parse(made)

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+from ranks import Group
 
 ROOT = Path(__file__).parent.parent
 PAGES = ROOT / "docs" / "guides"
@@ -18,7 +20,8 @@ write_guides = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(write_guides)
 
 NAMES = write_guides.names()
-NEEDED = ("matplotlib", "onnxruntime", "sklearn")
+NEEDED = ("matplotlib", "onnxruntime", "pytorch_lightning", "roann.estimators")
+SPLIT = ("processes", "with_lightning")  # these also run in two processes, by torchrun
 PICTURE = re.compile(r"!\[[^\]]+\]\((\w+\.svg)\)")
 
 
@@ -33,11 +36,11 @@ def need(name):
             pytest.importorskip(module)
 
 
-def test_there_are_ten_and_the_index_has_them_all():
+def test_there_are_twelve_and_the_index_has_them_all():
     index = page("index")
     listed = re.findall(r"^\d+\. \[.*?\]\((\w+)\.md\)", index, re.MULTILINE)
     assert sorted(listed) == NAMES
-    assert len(NAMES) == 10
+    assert len(NAMES) == 12
     toctree = index.partition(":hidden:")[2].split("```")[0].split()
     assert toctree == [*listed, "when_not"]
     assert {path.stem for path in PAGES.glob("*.md")} == {*NAMES, "index", "when_not"}
@@ -76,7 +79,9 @@ def test_a_quick_run(name, tmp_path):
     """As a user runs it, warnings as errors: it prints the page's lines and draws its pictures."""
     need(name)
     command = [sys.executable, "-W", "error"]
-    command += ["-W", "ignore::FutureWarning"] if name == "deploy" else []  # of torch.export
+    # Of torch.export, and of Lightning's use of torch.
+    own = ["-W", "ignore::FutureWarning"] if name in ("deploy", "with_lightning") else []
+    command += own
     command += [str(ROOT / "examples" / f"{name}.py"), "--quick"]
     env = os.environ | {"OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg"}
     done = subprocess.run(
@@ -89,6 +94,31 @@ def test_a_quick_run(name, tmp_path):
     if name in ("deploy", "gradients"):
         assert "False" not in done.stdout
     assert set(PICTURE.findall(page(name))) == {path.name for path in tmp_path.glob("*.svg")}
+
+
+@pytest.mark.parametrize("name", SPLIT)
+def test_two_processes_print_what_one_does(name, tmp_path, monkeypatch):
+    """The first of them: losses of the same updates, to four digits."""
+    need(name)
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    printed = {}
+    for size in (1, 2):
+        group = Group(size, tmp_path)
+        first, *_ = group.call(quick, name, str(tmp_path), size).end()
+        printed[size] = [line for line in first.splitlines() if " loss " in line]
+    assert len(printed[1]) == 2
+    assert printed[1] == printed[2]
+
+
+def quick(name, folder, size):
+    """A guide in one rank; alone, it is not told that there are ranks."""
+    os.chdir(folder)
+    if size == 1:
+        for variable in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
+            del os.environ[variable]
+    sys.argv = [f"{name}.py", "--quick"]
+    torch.set_num_threads(1)
+    runpy.run_path(str(ROOT / "examples" / f"{name}.py"), run_name="__main__")
 
 
 def full(name, tmp_path, monkeypatch):
@@ -146,3 +176,12 @@ def test_a_symbol_is_remembered_where_an_lstm_forgets(tmp_path, monkeypatch):
     curves = full("from_lstm", tmp_path, monkeypatch)["curves"]
     last = {name: sum(curve[-20:]) / 20 for name, curve in curves.items()}
     assert last.pop("WithRoa, 0.03") < 0.3 < min(last.values())
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.parametrize("name", SPLIT)
+def test_the_first_input_is_recalled(name, tmp_path, monkeypatch):
+    found = full(name, tmp_path, monkeypatch)
+    losses = found["losses"] if name == "processes" else found["model"].losses
+    assert sum(losses[-20:]) / 20 < 0.03 < 1 / 12  # the variance of what is recalled

@@ -1,13 +1,15 @@
-"""Layers in several processes: the loop of the guide, and parameters divided by FSDP2."""
+"""Layers in several processes: parameters divided by FSDP2, and a network split by depth."""
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from ranks import Group
+
+import roann
 
 GUIDE = Path(__file__).parent.parent / "docs" / "scale.md"
 
@@ -70,29 +72,50 @@ dist.destroy_process_group()
 """
 
 
-def torchrun(folder: Path, code: str, *words: str) -> str:
-    (folder / "loop.py").write_text(code, encoding="utf-8")
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    done = subprocess.run(
-        [*command, "--nproc-per-node", "2", "loop.py", *words],
-        cwd=folder,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+def ranked(folder: Path, code: str, *words: str, size: int = 2) -> list[str]:
+    """What each rank of a script prints; ranks are forked, as `ranks` explains."""
+    group = Group(size, folder)
+    try:
+        return group.call(execute, str(folder), code, words).end()
+    finally:
+        group.close()
 
 
-def test_the_loop_of_the_guide(tmp_path):
-    (code,) = re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
-    out = torchrun(tmp_path, code)
-    assert float(re.findall(r"^loss ([0-9.]+)$", out, re.MULTILINE)[0]) < 0.01
-    state = torch.load(tmp_path / "model.pt", weights_only=True)
-    assert "head.weight" in state
+def execute(folder: str, code: str, words: tuple[str, ...]) -> None:
+    os.chdir(folder)
+    sys.argv = ["script.py", *words]
+    torch.set_num_threads(1)
+    exec(compile(code, "script.py", "exec"), {"__name__": "__main__"})
 
 
 @pytest.mark.parametrize("kind", ["rnn", "fnn"])
 def test_parameters_divided_by_fsdp_train_as_whole_ones(tmp_path, kind):
-    assert "same" in torchrun(tmp_path, SHARDED, kind)
+    assert ranked(tmp_path, SHARDED, kind)[0].endswith("same\n")
+
+
+@pytest.mark.parametrize("layers", [1000, pytest.param(1_000_000, marks=pytest.mark.slow)])
+def test_a_pipeline_over_two_processes_trains_as_one_network(tmp_path, layers):
+    """The script of the page; the same ten steps of the two stages in a row, in one process."""
+    (code,) = re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
+    _, printed = ranked(tmp_path, code, str(layers))
+    losses = [float(line.split()[-1]) for line in printed.splitlines()]
+    whole = torch.nn.Sequential(
+        *(
+            roann.RoaFNN(
+                [2] * (layers // 2 + 1), horizon=layers, generator=torch.Generator().manual_seed(k)
+            )
+            for k in range(2)
+        )
+    )
+    optimizer = torch.optim.Adam(whole.parameters(), lr=0.1)
+    x = torch.randn(64, 2, generator=torch.Generator().manual_seed(0))
+    for step in range(10):
+        optimizer.zero_grad()
+        loss = torch.nn.functional.mse_loss(whole(x), x.flip(-1))
+        assert losses[step] == pytest.approx(loss.item(), rel=1e-4)
+        loss.backward()
+        optimizer.step()
+    assert losses[-1] < 0.8 * losses[0]
+    for k, stage in enumerate(whole):
+        saved = torch.load(tmp_path / f"stage-{k}.pt", weights_only=True)
+        torch.testing.assert_close(saved["weight_0"], stage.weight_0.detach(), rtol=0, atol=2e-3)

@@ -13,28 +13,26 @@ from typing import Any
 import torch
 
 import roann
+from benchmarks import command
 from benchmarks.real import minirocket, records, tables
 from benchmarks.real.sets import FORECAST, SETS, Set
-from benchmarks.real.systems import DRAW_NOTHING, SYSTEMS, score, takes
+from benchmarks.real.systems import DRAW_NOTHING, SEARCHED, SYSTEMS, score, takes
 from roann.lab.exits import LabError
+
+Done = set[tuple[str, str, int]]
+"""Sets, systems and seeds that have a record."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse, measure or write; returns the exit code."""
-    try:
-        args = _parser().parse_args(argv)
-        if args.write_docs:
-            tables.write(args.out, args.write_docs)
-        else:
-            _run(args)
-    except SystemExit as end:  # argparse has said why
-        return int(end.code or 0)
-    except (OSError, ValueError, LabError) as error:
-        print(f"benchmarks.real: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
-    return 0
+    return command.run(_parser(), argv, _work, ValueError, LabError)
+
+
+def _work(args: argparse.Namespace) -> None:
+    if args.write_docs:
+        tables.write(args.out, args.write_docs)
+    else:
+        _run(args)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -50,6 +48,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--systems", nargs="+", choices=list(SYSTEMS), metavar="SYSTEM", default=list(SYSTEMS),
         help=words)  # fmt: skip
     add("--seeds", type=int, default=3, help="seeds of each system (default: 3)")
+    words = "measure again what has a record; the default is to continue with what has none"
+    add("--again", action="store_true", help=words)
     add("--epochs", type=int, help="train networks for as many epochs in place of the set's")
     add("--threads", type=int, default=1, help="threads of torch (default: 1)")
     words = "a Python that has aeon, to run MiniRocket with"
@@ -64,25 +64,37 @@ def _parser() -> argparse.ArgumentParser:
 def _run(args: argparse.Namespace) -> None:
     torch.set_num_threads(args.threads)
     about = {"roann": roann.__version__, "torch": torch.__version__, "threads": args.threads}
+    SEARCHED.clear()
+    rows = [] if args.again else records.read(args.out)
+    done = {(row["set"], row["system"], row["seed"]) for row in rows}
+    for row in rows:  # a search for a learning rate is done once
+        tried = row.get("chosen", {}).get("validation", {}).items()
+        if tried:
+            SEARCHED[row["system"], row["set"]] = {float(rate): value for rate, value in tried}
     for name in args.sets:
         data = SETS[name](args.data)
         if args.epochs is not None:
             data = replace(data, epochs=args.epochs)
-        for row in _rows(data, args):
+        for row in _rows(data, args, done):
             records.add(args.out, [row | about])
             said = f"{name}, {row['system']}, seed {row['seed']}: {row['score']:.4f}"
             print(f"{said} in {row['seconds']:.1f} s", file=sys.stderr, flush=True)
 
 
-def _rows(data: Set, args: argparse.Namespace) -> Iterator[records.Row]:
+def _rows(data: Set, args: argparse.Namespace, done: Done) -> Iterator[records.Row]:
+    """What is measured, one by one; nothing that is done."""
     about = {"set": data.name, "kind": data.kind}
     if args.aeon is not None and data.files is not None and data.kind != FORECAST:
-        for row in minirocket.run(args.aeon, data.kind, data.files, args.seeds):
-            yield about | {"system": minirocket.NAME} | row
+        wanted = {(data.name, minirocket.NAME, seed) for seed in range(args.seeds)}
+        if wanted - done:
+            for row in minirocket.run(args.aeon, data.kind, data.files, args.seeds):
+                yield about | {"system": minirocket.NAME} | row
     for system in args.systems:
         if not takes(system, data.kind):
             continue
         for seed in range(1 if system in DRAW_NOTHING else args.seeds):
+            if (data.name, system, seed) in done:
+                continue
             yield about | {"system": system} | _one(data, system, seed)
 
 

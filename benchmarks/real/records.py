@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from roann.serialization import write_atomically
+
 Row = dict[str, Any]
 NEEDED = {"set", "kind", "system", "seed", "score", "seconds", "parameters"}
 
@@ -36,4 +38,4 @@ def add(folder: Path, rows: Iterable[Row]) -> None:
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
         kept = [other for line in lines if key(other := json.loads(line)) != key(row)]
         text = "".join(json.dumps(r, sort_keys=True) + "\n" for r in sorted([*kept, row], key=key))
-        path.write_text(text, encoding="utf-8")
+        write_atomically(path, text.encode())

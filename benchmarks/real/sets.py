@@ -54,8 +54,10 @@ def archive(data: Path, name: str, kind: str, epochs: int = 100) -> Set:
 
 def forecast(data: Path, name: str, test: int, steps: int, window: int, season: int) -> Set:
     """A column of numbers, the last of a CSV file; its last `test` values are the test."""
-    path = data / "ucr" / f"{name}.csv"
-    path = path if path.is_file() else data / f"{name}.csv"
+    # sunspots.csv, yearly from 1700 to 2008, is that of statsmodels, in the public domain.
+    places = (data / "ucr", data, Path(__file__).parent)
+    files = [place / f"{name}.csv" for place in places]
+    path = next((file for file in files if file.is_file()), files[0])
     with path.open(encoding="utf-8", newline="") as file:
         values = np.array([float(row[-1]) for row in list(csv.reader(file))[1:]])
     return Set(
@@ -89,6 +91,7 @@ SETS: dict[str, Callable[[Path], Set]] = {
     "CardanoSentiment": lambda data: archive(data, "CardanoSentiment", REGRESS, epochs=60),
     "Airline": lambda data: forecast(data, "Airline", 36, 12, 24, 12),
     "solar": lambda data: forecast(data, "solar", 96, 24, 48, 48),
+    "sunspots": lambda data: forecast(data, "sunspots", 66, 11, 44, 11),
     "digits-mel": lambda data: spoken(data, "digits-mel", sound.log_mel, 12),
     "digits-frames": lambda data: spoken(data, "digits-frames", sound.frames, 12),
     "digits-samples": lambda data: spoken(

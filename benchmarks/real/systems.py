@@ -67,7 +67,7 @@ def score(data: Set, answers: Answers) -> float:
 
 def _network(kind: Any, data: Set, seed: int, rate: float) -> Any:
     options: dict[str, Any] = {"learning_rate": rate, "random_state": seed}
-    options |= {"max_epochs": data.epochs, "batch_size": data.batch_size, "early_stopping": False}
+    options |= {"max_epochs": data.epochs, "batch_size": data.batch_size, "validation": 0}
     if data.kind == FORECAST:
         options |= {"steps": data.steps, "window": data.window}
     return kind(**options)
@@ -94,20 +94,23 @@ def validation(data: Set) -> Set:
     return replace(data, X=X, y=y, X_test=X_test, y_test=y_test)
 
 
+SEARCHED: dict[tuple[str, str], dict[float, float]] = {}
+"""By kind of network and set: the score on the validation series at each learning rate."""
+
+
 def trained(name: str) -> Callable[[Set, int], Fit]:
     """Networks with roann's layer, an LSTM or a GRU, at the best of three learning rates."""
-    found: dict[str, dict[float, float]] = {}
 
     def fit(data: Set, seed: int) -> Fit:
         base, start = BASES[data.kind], time.perf_counter()
         kind = PEERS.get((name, base), base)
-        if data.name not in found:
+        if (name, data.name) not in SEARCHED:
             held = validation(data)
-            found[data.name] = {
+            SEARCHED[name, data.name] = {
                 rate: score(held, _fitted(kind, held, 0, rate)[1]) for rate in RATES
             }
-        tried, searched = found[data.name], time.perf_counter() - start
-        best = max(tried, key=lambda rate: tried[rate])
+        tried, searched = SEARCHED[name, data.name], time.perf_counter() - start
+        best = max(RATES, key=lambda rate: tried[rate])
         model, answers = _fitted(kind, data, seed, best)
         count = sum(p.numel() for p in model.networks_[0].parameters())
         return Fit(answers, count, {"learning_rate": best, "validation": tried}, searched)
@@ -176,7 +179,7 @@ SYSTEMS: dict[str, Callable[[Set, int], Fit]] = {
     RIDGE: ridge,
     "persistence": persistence,
     "seasonal": seasonal,
-    ROA: trained("roann"),
+    ROA: trained(ROA),
     "LSTM": trained("LSTM"),
     "GRU": trained("GRU"),
 }

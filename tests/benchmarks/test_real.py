@@ -60,8 +60,48 @@ def test_all_kinds_run_and_are_recorded(data, tmp_path, capsys):
             best = max(row["chosen"]["validation"].values())
             assert row["chosen"]["validation"][str(row["chosen"]["learning_rate"])] == best
     capsys.readouterr()
-    assert main([*words, "--sets", "GunPoint", "--systems", "ridge"]) == 0
-    assert len(records.read(out)) == len(rows)  # measured again: in place of the old ones
+    again = [*words, "--sets", "GunPoint", "--systems", "ridge"]
+    assert main(again) == 0
+    assert capsys.readouterr().err == ""  # it has its record
+    assert main([*again, "--again"]) == 0
+    assert "GunPoint, ridge, seed 0" in capsys.readouterr().err
+    assert len(records.read(out)) == len(rows)  # in place of the old ones
+
+
+def test_an_interrupted_command_continues(data, tmp_path, capsys, monkeypatch):
+    out = tmp_path / "out"
+    words = ["--data", str(data), "--out", str(out), "--seeds", "3", "--epochs", "1"]
+    words += ["--sets", "GunPoint", "--systems", "GRU"]
+    fits = []
+    usual = systems._fitted
+    monkeypatch.setattr(systems, "_fitted", lambda *args: fits.append(args) or usual(*args))
+
+    def stopped(*row):
+        records_add(*row)
+        raise KeyboardInterrupt
+
+    records_add = records.add
+    monkeypatch.setattr(records, "add", stopped)
+    assert main(words) == 130
+    (first,) = records.read(out)
+    assert (first["seed"], len(fits)) == (0, 4)  # three of the search
+    monkeypatch.setattr(records, "add", records_add)
+    capsys.readouterr()
+    assert main(words) == 0
+    assert "seed 0" not in capsys.readouterr().err
+    assert len(fits) == 6  # the search is in the record
+    rows = records.read(out)
+    assert rows[0] == first
+    assert [row["seed"] for row in rows] == [0, 1, 2]
+    assert len({json.dumps(row["chosen"]) for row in rows}) == 1
+
+
+def test_sunspots_are_here():
+    found = sets.SETS["sunspots"](Path("nowhere"))
+    assert found.X_test[0].shape == (309, 1)
+    assert found.X_test[0][[0, -1], 0].tolist() == [5.0, 2.9]
+    assert len(found.X[0]) == 309 - 66
+    assert len(systems.truth(found)) == 66 - 11 + 1
 
 
 def test_the_same_seed_gives_the_same_answers_and_another_does_not(data):

@@ -1,6 +1,8 @@
 """The fit: repeatable to the bit, best weights, warm starts, class weights, callbacks."""
 
 import json
+import pickle
+import sys
 
 import numpy as np
 import pytest
@@ -9,9 +11,18 @@ import torch
 pytest.importorskip("sklearn", reason="the extra [estimators] is not installed")
 
 from made_series import ragged, waves
+from sklearn.base import clone
 
 import roann
-from roann.estimators import Checkpoint, Log, RoaClassifier, RoaRegressor, Schedule, TensorBoard
+from roann.estimators import (
+    Checkpoint,
+    Log,
+    Options,
+    RoaClassifier,
+    RoaRegressor,
+    Schedule,
+    TensorBoard,
+)
 from roann.estimators.callbacks import Epoch, Lines, Progress
 from roann.estimators.fitting import Recipe
 
@@ -23,7 +34,7 @@ def small(**options):
 @pytest.mark.parametrize("data", [waves, ragged])
 def test_one_random_state_gives_the_same_bits(data):
     X, y = data()
-    options = {"early_stopping": True, "n_networks": 2}
+    options = {"validation": 0.2, "options": Options(n_networks=2)}
     one, two = (small(**options).fit(X, y).predict_proba(X) for _ in range(2))
     other = small(random_state=1, **options).fit(X, y).predict_proba(X)
     assert np.array_equal(one, two)
@@ -35,7 +46,7 @@ def test_global_generators_are_not_touched():
     torch.manual_seed(3)
     np.random.seed(3)
     state, theirs = torch.get_rng_state(), np.random.get_state()[1].copy()
-    small(early_stopping=True).fit(X, y)
+    small(validation=0.2).fit(X, y)
     assert torch.equal(torch.get_rng_state(), state)
     assert np.array_equal(np.random.get_state()[1], theirs)
 
@@ -56,7 +67,8 @@ def test_the_best_epoch_stays():
     """Its validation loss, computed anew from the final weights, is the lowest of the history."""
     X, y = waves(n=60, T=12)
     X = X + np.random.default_rng(0).normal(0, 1.0, X.shape)
-    model = small(max_epochs=40, early_stopping=True, patience=5, dropout=0.0).fit(X, y)
+    model = small(max_epochs=40, validation=0.2, options=Options(patience=5, dropout=0.0))
+    model.fit(X, y)
     losses = [row["valid_loss"] for row in model.history_]
     assert len(losses) < 40
     assert len(losses) == 5 + 1 + int(np.argmin(losses))
@@ -71,7 +83,7 @@ def test_the_best_epoch_stays():
 
 def test_each_network_validates_on_a_fold_of_its_own():
     X, y = waves(n=50)
-    model = small(early_stopping=True, n_networks=5, max_epochs=1).fit(X, y)
+    model = small(validation=0.2, options=Options(n_networks=5), max_epochs=1).fit(X, y)
     folds = model._folds(model._objective(np.asarray(y)), 1, partial=False)
     assert np.bincount(folds).tolist() == [10] * 5
     assert len(model.networks_) == 5
@@ -82,7 +94,7 @@ def test_a_class_with_one_series_is_trained_on():
     _, y = waves()
     y = y.copy()
     y[3] = "odd"
-    model = small(early_stopping=True)
+    model = small(validation=0.2)
     model.classes_ = np.unique(y)
     for seed in range(10):
         assert model._folds(model._objective(y), seed, partial=False)[3] == -1
@@ -137,7 +149,7 @@ def test_checkpoint_log_and_schedule(tmp_path):
         Checkpoint(tmp_path / "net-{member}.safetensors"), Log(tmp_path / "log.jsonl"),
         Schedule(lambda epoch: 0.5**epoch), seen.append,
     ]  # fmt: skip
-    model = small(callbacks=callbacks, early_stopping=True).fit(X, y)
+    model = small(callbacks=callbacks, validation=0.2).fit(X, y)
     lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     assert lines == model.history_
     assert [row["learning_rate"] for row in lines[1:]] == [0.5**k for k in range(2, 7)]
@@ -154,22 +166,35 @@ def test_a_callback_stops_the_fit():
     assert len(small(callbacks=[lambda p: p.row.epoch == 2]).fit(X, y).history_) == 2
 
 
-def test_tensorboard_is_written_or_asked_for(tmp_path):
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of tensorboard and protobuf
+def test_tensorboard_reads_what_was_written(tmp_path):
+    pytest.importorskip("tensorboard", reason="the extra [tensorboard] is not installed")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
     X, y = waves()
-    model = small(callbacks=[TensorBoard(tmp_path)], max_epochs=1)
-    try:
-        import tensorboard  # noqa: F401
-    except ModuleNotFoundError:
-        with pytest.raises(ModuleNotFoundError, match="pip install tensorboard"):
-            model.fit(X, y)
-    else:
-        model.fit(X, y)
-        assert list((tmp_path / "member-0").iterdir())
+    board = TensorBoard(tmp_path)
+    options = {"validation": 0.2, "options": Options(n_networks=2)}
+    model = clone(small(callbacks=[board], max_epochs=3, **options)).fit(X, y)
+    for member in (0, 1):
+        found = EventAccumulator(str(tmp_path / f"member-{member}")).Reload()
+        rows = [row for row in model.history_ if row["member"] == member]
+        for name in ("loss", "valid_loss", "valid_score", "learning_rate"):
+            points = found.Scalars(name)
+            assert [point.step for point in points] == [1, 2, 3]
+            assert [p.value for p in points] == pytest.approx([row[name] for row in rows])
+    assert pickle.loads(pickle.dumps(model)).callbacks[0].folder == tmp_path
+
+
+def test_without_tensorboard_it_says_what_to_install(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    X, y = waves()
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'roann\[tensorboard\]'"):
+        small(callbacks=[TensorBoard(tmp_path)], max_epochs=1).fit(X, y)
 
 
 def test_progress_lines(capsys):
     X, y = waves()
-    small(verbose=1, early_stopping=True).fit(X, y)
+    small(verbose=1, validation=0.2).fit(X, y)
     shown = capsys.readouterr()
     assert shown.out == ""
     assert "RoaClassifier [####################]  epoch 6/6  loss" in shown.err

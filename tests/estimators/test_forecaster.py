@@ -102,7 +102,7 @@ def test_windows_and_their_targets():
 
 
 def test_no_network_trains_on_what_validates():
-    model = small(steps=5, early_stopping=True, max_epochs=1, window=10).fit(WAVE)
+    model = small(steps=5, validation=0.2, max_epochs=1, window=10).fit(WAVE)
     objective = model._objective(cut([WAVE[:, None]], None, 10, 5, True))
     folds = model._folds(objective, 0, partial=False)
     validating, training = objective.strata[folds == -2], objective.strata[folds == -1]

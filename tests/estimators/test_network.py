@@ -140,7 +140,7 @@ def test_scales_come_from_the_training_data_alone():
     assert model._preparation is before
     assert before.mean == pytest.approx((X * 5 + 3).mean())
     assert before.scale == pytest.approx((X * 5).std())
-    held = RoaClassifier(hidden_size=4, max_epochs=1, random_state=0, early_stopping=True).fit(X, y)
+    held = RoaClassifier(hidden_size=4, max_epochs=1, random_state=0, validation=0.2).fit(X, y)
     assert held._preparation.scale != pytest.approx(X.std(), rel=1e-9)
 
 

@@ -9,13 +9,14 @@ pytest.importorskip("sklearn", reason="the extra [estimators] is not installed")
 
 from made_series import ragged, waves
 
-from roann.estimators import RoaClassifier, RoaForecaster, RoaRegressor
+from roann.estimators import Options, RoaClassifier, RoaForecaster, RoaRegressor
 
 
 @pytest.fixture(scope="module")
 def model():
     X, y = waves()
-    options = {"hidden_size": 8, "max_epochs": 4, "early_stopping": True, "n_networks": 2}
+    options = {"hidden_size": 8, "max_epochs": 4, "validation": 0.2}
+    options["options"] = Options(n_networks=2)
     return RoaClassifier(random_state=0, **options).fit(X, y)
 
 
@@ -42,7 +43,7 @@ def test_the_certificate_is_of_the_fitted_recurrence(model):
 def test_memory_is_the_gradient_at_each_step():
     """Against finite differences of what the network answers."""
     X, _ = waves(n=12, T=9)
-    options = {"hidden_size": 6, "max_epochs": 5, "differences": False}
+    options = {"hidden_size": 6, "max_epochs": 5, "options": Options(differences=False)}
     model = RoaRegressor(random_state=0, **options).fit(X, X.mean(1))
     (norms,) = model.memory(X[:1])
     assert norms.shape == (9,)

@@ -8,7 +8,7 @@ pytest.importorskip("sklearn", reason="the extra [estimators] is not installed")
 
 from made_series import ragged, waves
 
-from roann.estimators import RoaClassifier, RoaForecaster, RoaRegressor
+from roann.estimators import Options, RoaClassifier, RoaForecaster, RoaRegressor
 from roann.estimators.read import read, stamped
 
 
@@ -145,17 +145,18 @@ def test_values_far_from_the_training_data_give_finite_answers():
     ("options", "words"),
     [
         ({"layout": "channel_first"}, "did you mean 'channels_first'"),
-        ({"pooling": ("last", "median")}, "pooling: expected one of"),
-        ({"pooling": ()}, "at least one name"),
-        ({"dropout": 1.0}, "dropout"),
+        ({"options": Options(pooling=("last", "median"))}, "pooling: expected one of"),
+        ({"options": Options(pooling=())}, "at least one name"),
+        ({"options": Options(dropout=1.0)}, "dropout"),
         ({"hidden_size": 0}, "hidden_size: expected at least 1"),
-        ({"validation_fraction": 1.5}, "validation_fraction"),
-        ({"early_stopping": "never"}, "early_stopping"),
+        ({"validation": 1.5}, "validation: expected a fraction"),
+        ({"validation": "never"}, "validation: expected one of"),
+        ({"options": {"dropout": 0.1}}, "options: expected roann.estimators.Options, got dict"),
         ({"learning_rate": -1.0}, "learning_rate"),
     ],
 )
 def test_parameters_are_checked_in_fit(options, words):
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises((ValueError, TypeError), match=words):
         fitted(**options)
 
 

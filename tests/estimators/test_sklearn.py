@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from roann.estimators import RoaClassifier, RoaFeatures, RoaForecaster, RoaRegressor
+from roann.estimators import Options, RoaClassifier, RoaFeatures, RoaForecaster, RoaRegressor
 
 TINY = {"hidden_size": 6, "max_epochs": 8, "batch_size": 32, "random_state": 0}
 
@@ -46,6 +46,39 @@ def test_in_a_pipeline_and_a_search_with_two_jobs():
     assert search.predict(X).shape == (24,)
 
 
+@pytest.mark.parametrize("options", [None, Options(num_layers=2)])
+def test_a_search_sets_rare_options_by_name(options):
+    X, y = waves()
+    grid = {"options__dropout": [0.0, 0.5], "options__pooling": ["last", ("max", "mean")]}
+    search = GridSearchCV(small(max_epochs=2, options=options), grid, cv=2).fit(X, y)
+    found = search.best_estimator_
+    assert {f"options__{k}": getattr(found.options, k) for k in ("dropout", "pooling")} == (
+        search.best_params_
+    )
+    assert found.networks_[0].plan.dropout == search.best_params_["options__dropout"]
+    assert found.networks_[0].plan.num_layers == (1 if options is None else 2)
+    assert found.get_params()["options__n_networks"] == 1
+    assert search.estimator.options is options  # the original is as it was
+    with pytest.raises(ValueError, match="Invalid parameter 'dropped'"):
+        small().set_params(options__dropped=1)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "own"),
+    [
+        (RoaClassifier, {"class_weight"}),
+        (RoaRegressor, set()),
+        (RoaForecaster, {"steps", "window", "relative"}),
+    ],
+)
+def test_shared_arguments_stand_once(estimator, own):
+    shared = set(RoaRegressor().get_params())
+    assert set(estimator().get_params()) == shared | own
+    assert len(shared) <= 13
+    with pytest.raises(TypeError, match="unexpected keyword argument 'dropout'"):
+        estimator(dropout=0.1)
+
+
 def test_a_search_over_series_of_several_channels():
     X, y = waves(channels=3)
     assert cross_val_score(small(), X, y, cv=3).shape == (3,)
@@ -61,9 +94,10 @@ def test_a_forecaster_in_a_search():
 
 def test_a_clone_is_unfitted_and_fits_the_same():
     X, y = waves()
-    model = small(pooling=("last", "max"), layer_options={"rho": 0.5}).fit(X, y)
+    model = small(options=Options(pooling=("last", "max"), layer={"rho": 0.5})).fit(X, y)
     copy = clone(model)
     assert not hasattr(copy, "networks_")
+    assert copy.options is not model.options
     assert copy.get_params() == model.get_params()
     assert np.array_equal(copy.fit(X, y).predict_proba(X), model.predict_proba(X))
 

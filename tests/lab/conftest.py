@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from ranks import Group
 
 
 @pytest.fixture(autouse=True)
@@ -11,3 +12,17 @@ def torch_as_found():
     torch.set_num_threads(threads)
     torch.set_rng_state(generator)
     torch.set_flush_denormal(False)
+
+
+@pytest.fixture
+def group(tmp_path):
+    """Makes groups of ranks that the test itself starts, as torchrun would."""
+    made = []
+
+    def make(world: int) -> Group:
+        made.append(Group(world, tmp_path))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()

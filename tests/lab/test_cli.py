@@ -51,7 +51,7 @@ def file(tmp_path, monkeypatch):
 def test_help_names_every_verb(capsys):
     assert main(["--help"]) == 0
     shown = capsys.readouterr().out
-    for verb in ("demo", "run", "resume", "sweep", "probe", "report", "data", "info"):
+    for verb in ("demo", "run", "resume", "sweep", "search", "probe", "report", "data", "info"):
         assert re.search(rf"• {verb}\b", shown), verb
     for gone in ("reproduce", "bench"):  # they need a checkout: python -m paper, -m benchmarks
         assert gone not in shown
@@ -264,7 +264,14 @@ def test_every_verb_has_one_parser(verb, file, capsys):
     assert shown.startswith(f"usage: roann {verb} [-h]")
     assert re.search(r"-q, --quiet +Print warnings and the result only", shown)
     assert re.search(r"-v, --verbose", shown)
-    needed = {"run": file, "sweep": file, "resume": ".", "probe": ".", "data": "mnist"}
+    needed = {
+        "run": file,
+        "sweep": file,
+        "search": file,
+        "resume": ".",
+        "probe": ".",
+        "data": "mnist",
+    }
     assert main([verb, *filter(None, [needed.get(verb)]), "--flap"]) == 2
     assert "--flap" in capsys.readouterr().err
 

@@ -156,6 +156,7 @@ def test_scores_of_an_arm(tmp_path: Path):
     assert arm.median("last") == pytest.approx((0.13 + 0.14) / 2)
     assert arm.diverged == 1
     assert arm.collapsed == 1
+    assert [o.collapses for o in arm.outcomes] == [0, 1, 0, 0]
     assert goal.progress(0.125) == 0
     assert goal.progress(1.0) == 1
 

@@ -6,16 +6,18 @@ import sys
 
 import pytest
 import torch
+from made_problems import recordings, write_problem
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from roann.lab import data
+from roann.lab import data, fsdd
 from roann.lab.streams import generator
 from roann.lab.tasks import TASKS, Batch, mean_scores
 from roann.lab.tasks.adding import Adding, AddingConfig
 from roann.lab.tasks.copying import BLANK, Copying, CopyingConfig
 from roann.lab.tasks.double_moon import DoubleMoon, DoubleMoonConfig
 from roann.lab.tasks.mnist import PsMnistConfig, SequentialMnist, SMnistConfig
+from roann.lab.tasks.series import Archive, ArchiveConfig, DigitsConfig, SpokenDigits
 
 SMALL = {
     "copying": lambda: Copying(CopyingConfig(lag=7, symbols=3, batch_size=4, eval_batches=2)),
@@ -31,13 +33,19 @@ DIGITS = {
 
 
 @pytest.fixture(params=TASKS)
-def any_task(request, monkeypatch):
-    """Every task of the table; those of digits on drawn images, for the real ones may be absent."""
+def any_task(request, monkeypatch, tmp_path):
+    """Every task of the table, on drawn data: the real ones may be absent."""
     rng = torch.Generator().manual_seed(0)
     images = torch.randint(256, (80, 28, 28), generator=rng, dtype=torch.uint8)
     labels = torch.randint(10, (80,), generator=rng, dtype=torch.uint8)
     monkeypatch.setattr(data, "load_mnist", lambda folder: (images, labels, images, labels))
-    return (SMALL | DIGITS)[request.param]()
+    monkeypatch.setattr(fsdd, "load_fsdd", lambda folder: recordings())
+    write_problem(tmp_path)
+    series = {
+        "ucr": lambda: Archive(ArchiveConfig(problem="Made", batch_size=4, data_dir=str(tmp_path))),
+        "digits": lambda: SpokenDigits(DigitsConfig(batch_size=4)),
+    }
+    return (SMALL | DIGITS | series)[request.param]()
 
 
 @pytest.mark.parametrize("world", [1, 2, 3, 4])
@@ -96,7 +104,9 @@ def same(a: Batch, b: Batch) -> bool:
 
 
 def test_the_table_has_the_paper_s_tasks_and_defaults_build_configs():
-    assert list(TASKS) == ["double-moon", "copying", "adding", "psmnist", "smnist"]
+    assert list(TASKS) == [
+        "double-moon", "copying", "adding", "psmnist", "smnist", "ucr", "digits"
+    ]  # fmt: skip
     for row in TASKS.values():
         config = row.config()
         with pytest.raises(dataclasses.FrozenInstanceError):

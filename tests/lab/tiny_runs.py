@@ -11,9 +11,8 @@ from test_tasks_mnist import DIRECTORY
 from roann.lab import checkpoint, records
 from roann.lab.cli import main
 from roann.lab.config import Experiment, parse
+from roann.lab.engines.process import PRELOAD, work
 from roann.lab.run import BEST, CHECKPOINTS, METRICS, Stop, execute, prepare
-from roann.lab.sweep import PRELOAD
-from roann.lab.sweep import _work as work
 
 MNIST = {"batch_size": 20, "eval_batch_size": 10_000, "data_dir": str(DIRECTORY)}
 TASKS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {

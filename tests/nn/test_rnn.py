@@ -321,9 +321,16 @@ def test_what_code_for_torch_calls_is_there(bias):
     assert rnn.all_weights[3][1] is rnn.weight_hh_l1_reverse
 
 
+def test_repr_says_gain_and_cap_as_given():
+    assert "nonlinearity=relu, gain=1\n" in repr(RoaRNN(3, 4, horizon=100, **roann.PAPER))
+    text = repr(RoaRNN(3, 4, horizon=100, gain=torch.ones(4), max_norm=2.5))
+    assert "gain=one per neuron, max_norm=2.5\n" in text
+
+
 def test_repr_says_what_it_is():
     text = repr(RoaRNN(3, 4, 2, horizon=100, memory="checkpoint", filter="cycle"))
-    assert "3, 4, alpha=0.01, nonlinearity=relu, num_layers=2, memory=checkpoint" in text
+    said = "3, 4, alpha=0.01, nonlinearity=relu, max_norm=10, num_layers=2, memory=checkpoint"
+    assert said in text
     assert "(filter_l1): Cycle(4, 4)" in text
 
 

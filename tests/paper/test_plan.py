@@ -38,8 +38,9 @@ def test_no_rho_is_larger_than_its_horizon(figure, scale):
 
 
 def test_every_experiment_file_is_used():
-    used = {entry.file for figure in plan.FIGURES for entry in plan.entries(figure)}
-    assert {path.stem for path in EXPERIMENTS.glob("*.toml")} <= used
+    used = {entry["file"] for figure in plan.FIGURES for entry in plan.entries(figure)}
+    starts = {"ucr", "digits"}  # no part of the reproduction: for users' own data
+    assert {path.stem for path in EXPERIMENTS.glob("*.toml")} - starts <= used
 
 
 @pytest.mark.parametrize("figure", plan.FIGURES)
@@ -66,8 +67,8 @@ def test_all_is_everything_and_quickly_what_is_in_the_paper(capsys):
 @pytest.mark.parametrize("figure", [f for f, v in plan.FIGURES.items() if not v.get("own")])
 def test_less_than_the_paper_has_a_reason(figure):
     for entry in plan.entries(figure):
-        short = entry.change.get("train.length", 10**9) < (entry.paper_length or 0)
-        assert bool(entry.cut) == (entry.seeds < plan.SEEDS or short), entry.name
+        short = entry["change"].get("train.length", 10**9) < entry.get("paper_length", 0)
+        assert ("cut" in entry) == (entry["seeds"] < plan.SEEDS or short), entry["name"]
 
 
 def full(figure):
@@ -126,8 +127,8 @@ def test_only_selects_by_part_of_a_name_or_pattern():
     ]
 
 
-def test_a_missing_experiment_names_the_cure(tmp_path):
-    with pytest.raises(ConfigError, match=r"double-moon-shallow\.toml is missing"):
+def test_a_missing_experiment_is_named(tmp_path):
+    with pytest.raises(ConfigError, match=r"double-moon-shallow\.toml: cannot be read: No such"):
         plan.experiments("fig1", "full", tmp_path)
 
 

@@ -16,12 +16,14 @@ from roann.estimators.classifier import RoaClassifier
 from roann.estimators.features import RoaFeatures, fixed_classifier, fixed_regressor
 from roann.estimators.forecaster import RoaForecaster
 from roann.estimators.regressor import RoaRegressor
-from roann.estimators.ts import TsFile, read_ts
+from roann.estimators.settings import Options
+from roann.ts import TsFile, read_ts
 
 __all__ = [
     "Callback",
     "Checkpoint",
     "Log",
+    "Options",
     "Progress",
     "RoaClassifier",
     "RoaFeatures",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -16,17 +15,18 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from roann import _checks, diagnostics
-from roann.estimators import fitting, plots
-from roann.estimators.callbacks import Callback, Lines
-from roann.estimators.network import LAST, POOLINGS, Network, Plan
+from roann.estimators import fitting, graphs, plots
+from roann.estimators.callbacks import Lines
+from roann.estimators.network import Network, Plan
 from roann.estimators.prepare import Preparation
 from roann.estimators.read import ReadsSeries, read
 from roann.estimators.series import Prepared, Series
+from roann.estimators.settings import Settings
+from roann.export import Graph
 from roann.nn import HypothesisWarning
 
 WARMUP = 20  # training steps
 MAX_GRAD_NORM = 1.0
-AUTO_VALIDATION = 200  # series from which on early_stopping="auto" holds some out
 EVERY, UNUSED = -2, -3  # folds: validates every network; overlaps with what validates
 
 
@@ -48,7 +48,7 @@ class Objective:
     ahead: int | None = None
 
 
-class RoaEstimator(ReadsSeries, ABC):
+class RoaEstimator(Settings, ReadsSeries, ABC):
     """Abstract: reads series, trains networks on them, averages their answers."""
 
     networks_: list[Network]
@@ -59,55 +59,6 @@ class RoaEstimator(ReadsSeries, ABC):
     _preparation: Preparation
     _sample: Tensor
     _certificate: diagnostics.Certificate | None
-
-    def __init__(
-        self,
-        *,
-        hidden_size: int = 128,
-        num_layers: int = 1,
-        bidirectional: bool = True,
-        horizon: float | None = None,
-        pooling: Sequence[str] = (LAST, "mean_abs"),
-        differences: bool = True,
-        dropout: float = 0.2,
-        layer_options: dict[str, Any] | None = None,
-        n_networks: int = 1,
-        learning_rate: float = 0.01,
-        weight_decay: float = 0.0,
-        max_epochs: int = 100,
-        batch_size: int = 16,
-        early_stopping: bool | str = "auto",
-        validation_fraction: float = 0.2,
-        patience: int = 20,
-        layout: str = "channels_last",
-        warm_start: bool = False,
-        verbose: int = 0,
-        callbacks: Sequence[Callback] | None = None,
-        device: torch.device | str | None = None,
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        self.hidden_size = hidden_size
-        self.num_layers = num_layers
-        self.bidirectional = bidirectional
-        self.horizon = horizon
-        self.pooling = pooling
-        self.differences = differences
-        self.dropout = dropout
-        self.layer_options = layer_options
-        self.n_networks = n_networks
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.max_epochs = max_epochs
-        self.batch_size = batch_size
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.patience = patience
-        self.layout = layout
-        self.warm_start = warm_start
-        self.verbose = verbose
-        self.callbacks = callbacks
-        self.device = device
-        self.random_state = random_state
 
     def _read(self, X: Any, times: Any, *, partial: bool = False) -> Series:
         """X for fit, or for partial_fit: with the channels of before, if it is to continue."""
@@ -159,47 +110,39 @@ class RoaEstimator(ReadsSeries, ABC):
 
     def _begin(self, series: Series, outputs: int, seed: int, recipe: fitting.Recipe) -> None:
         """Scales, horizon and fresh networks, from the training data alone."""
-        self._preparation = Preparation.of(series, self.differences)
+        rare = self._rare
+        self._preparation = Preparation.of(series, rare.differences)
         span = self._preparation.span(series)
         self.horizon_ = max(2.0, span) if self.horizon is None else float(self.horizon)
-        options = {"horizon": self.horizon_} | dict(self.layer_options or {})
+        options = {"horizon": self.horizon_} | dict(rare.layer or {})
         if "alpha" in options:
             del options["horizon"]
         stamped = self._preparation.dt is not None
         if stamped:
             options["dt"] = self._preparation.dt
-            if self.num_layers != 1:
+            if rare.num_layers != 1:
                 cure = "the layer in continuous time has one"
-                _checks.fail("num_layers", "1 with time stamps", self.num_layers, cure)
+                _checks.fail("num_layers", "1 with time stamps", rare.num_layers, cure)
         plan = Plan(
             self._preparation.inputs, outputs, _checks.size("hidden_size", self.hidden_size),
-            self.num_layers, bool(self.bidirectional), self._poolings(), self.dropout, stamped,
+            rare.num_layers, bool(rare.bidirectional), rare.poolings, rare.dropout, stamped,
             options,
         )  # fmt: skip
         self._members = []
-        for m in range(_checks.size("n_networks", self.n_networks)):
+        for m in range(rare.n_networks):
             with warnings.catch_warnings():  # very short series: the certificate says it too
                 warnings.simplefilter("ignore", HypothesisWarning)
                 network = plan.build(fitting.generator_of(seed, m)).to(self.device)
             self._members.append(fitting.Member.of(network, m, seed, recipe))
 
-    def _poolings(self) -> tuple[str, ...]:
-        names = (self.pooling,) if isinstance(self.pooling, str) else tuple(self.pooling)
-        if not names:
-            _checks.fail("pooling", "at least one name", "none")
-        return tuple(_checks.choice("pooling", name, (LAST, *POOLINGS)) for name in names)
-
     def _recipe(self, partial: bool) -> fitting.Recipe:
-        if not 0 <= _checks.real("dropout", self.dropout) < 1:
-            _checks.fail("dropout", "a probability in [0, 1)", self.dropout)
-        if not 0 < _checks.real("validation_fraction", self.validation_fraction) < 1:
-            _checks.fail("validation_fraction", "between 0 and 1", self.validation_fraction)
+        rare = self._rare
         recipe = fitting.Recipe(
             _checks.real("learning_rate", self.learning_rate, positive=True),
-            _checks.real("weight_decay", self.weight_decay),
+            rare.weight_decay,
             _checks.size("max_epochs", self.max_epochs),
             _checks.size("batch_size", self.batch_size),
-            WARMUP, MAX_GRAD_NORM, _checks.size("patience", self.patience),
+            WARMUP, MAX_GRAD_NORM, rare.patience,
         )  # fmt: skip
         return replace(recipe, epochs=1, constant=True) if partial else recipe
 
@@ -207,14 +150,12 @@ class RoaEstimator(ReadsSeries, ABC):
         """The fold of each row: a network validates on that of its number, and on EVERY."""
         n = len(objective.strata)
         folds = np.full(n, -1)
-        if isinstance(self.early_stopping, str):
-            _checks.choice("early_stopping", self.early_stopping, ("auto",), "or True or False")
-        wanted = n >= AUTO_VALIDATION if self.early_stopping == "auto" else self.early_stopping
-        if partial or not wanted or n < 2:
+        part = self._held_out(n)
+        if partial or not part or n < 2:
             return folds
-        count = min(n, max(2, round(1 / self.validation_fraction), self.n_networks))
+        count = min(n, max(2, round(1 / part), self._rare.n_networks))
         if objective.ahead is not None:
-            last = np.quantile(objective.strata, self.validation_fraction)
+            last = np.quantile(objective.strata, part)
             folds[objective.strata < last + objective.ahead] = UNUSED
             folds[objective.strata <= last] = EVERY
             return folds if (folds == -1).any() else np.full(n, -1)
@@ -238,6 +179,23 @@ class RoaEstimator(ReadsSeries, ABC):
         """The outputs of each network, (n, outputs)."""
         prepared = self._prepared(X, times)
         return fitting.answers(self.networks_, prepared)
+
+    def onnx_graph(self, *, lengths: bool = False) -> Graph:
+        """The fitted estimator as an ONNX graph, which `roann.export_onnx` writes."""
+        check_is_fitted(self)
+        graph = Graph()
+        given = graphs.given(graph, self.n_channels_in_, self.layout, lengths)
+        self._add_answers(graph, given)
+        return graph
+
+    def _outputs(self, graph: Graph, values: str, lengths: str | None) -> list[str]:
+        """Scaling and networks in a graph: the outputs of each, (B, outputs)."""
+        inputs = graphs.prepared(graph, self._preparation, values)
+        return graphs.answers(graph, self.networks_, inputs, lengths)
+
+    @abstractmethod
+    def _add_answers(self, graph: Graph, given: graphs.Given) -> None:
+        """Add to a graph what `predict` does with its inputs."""
 
     @abstractmethod
     def _answer(self, outputs: Tensor) -> Tensor:

@@ -154,10 +154,10 @@ class Schedule:
 
 @dataclass
 class TensorBoard:
-    """Write losses, scores and the learning rate for TensorBoard, which must be installed.
+    """Write losses, scores and the learning rate for TensorBoard (extra `[tensorboard]`).
 
     Args:
-        folder: where event files go.
+        folder: where event files go, in a folder `member-NUMBER` for each network.
 
     Example:
         >>> board = TensorBoard("runs/first")
@@ -186,7 +186,7 @@ class TensorBoard:
         except ImportError as error:
             raise ModuleNotFoundError(
                 "TensorBoard needs the package tensorboard; install it with: "
-                "pip install tensorboard"
+                "pip install 'roann[tensorboard]'"
             ) from error
         return SummaryWriter(str(Path(self.folder) / f"member-{member}"))
 

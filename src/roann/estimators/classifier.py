@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Self, final
 
 import numpy as np
@@ -21,12 +22,13 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from roann import _checks
+from roann.estimators import graphs
 from roann.estimators.base import Objective, RoaEstimator
-from roann.estimators.callbacks import Callback
-from roann.estimators.network import LAST
+from roann.export import Graph
 
 
 @final
+@dataclass(kw_only=True, eq=False, repr=False)
 class RoaClassifier(ClassifierMixin, RoaEstimator):
     """Classify series of equal or unequal length with roaRNNs.
 
@@ -37,20 +39,12 @@ class RoaClassifier(ClassifierMixin, RoaEstimator):
 
     Args:
         hidden_size: N, neurons in each direction.
-        num_layers: recurrent layers on each other.
-        bidirectional: whether a second scan runs from the end to the beginning.
         horizon: over how many steps gradients survive; None is the longest training series.
-        pooling: what is read from the states: any of "last", "mean_abs", "mean", "max", "change".
-        differences: whether differences from step to step are inputs too.
-        dropout: probability of dropout on the pooled states.
-        layer_options: further arguments of `RoaRNN` (or `RoaODE`), such as rho and max_norm.
-        n_networks: how many networks are trained, whose answers are averaged.
-        learning_rate, weight_decay, max_epochs, batch_size: of the training.
-        early_stopping: whether a part of the data is held out, training ends `patience` epochs
-            after the best, and the best weights stay; "auto" does so from 200 series on.
-        validation_fraction: the part held out; every network holds out another.
-        patience: in epochs.
+        learning_rate, max_epochs, batch_size: of the training.
+        validation: the part of the series that is held out: training ends when they get no better,
+            and the best weights stay. 0 is none; "auto" is a fifth from 200 series on.
         class_weight: None, "balanced", or a dictionary from class to weight.
+        options: what you rarely need, such as layers, pooling and dropout: `Options`.
         layout: "channels_last" or "channels_first".
         warm_start: whether `fit` continues from the weights of the last one.
         verbose: 1 for a progress line on stderr.
@@ -76,45 +70,7 @@ class RoaClassifier(ClassifierMixin, RoaEstimator):
         True
     """
 
-    classes_: NDArray[Any]
-
-    def __init__(
-        self,
-        *,
-        hidden_size: int = 128,
-        num_layers: int = 1,
-        bidirectional: bool = True,
-        horizon: float | None = None,
-        pooling: Sequence[str] = (LAST, "mean_abs"),
-        differences: bool = True,
-        dropout: float = 0.2,
-        layer_options: dict[str, Any] | None = None,
-        n_networks: int = 1,
-        learning_rate: float = 0.01,
-        weight_decay: float = 0.0,
-        max_epochs: int = 100,
-        batch_size: int = 16,
-        early_stopping: bool | str = "auto",
-        validation_fraction: float = 0.2,
-        patience: int = 20,
-        class_weight: Mapping[Any, float] | str | None = None,
-        layout: str = "channels_last",
-        warm_start: bool = False,
-        verbose: int = 0,
-        callbacks: Sequence[Callback] | None = None,
-        device: torch.device | str | None = None,
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        super().__init__(
-            hidden_size=hidden_size, num_layers=num_layers, bidirectional=bidirectional,
-            horizon=horizon, pooling=pooling, differences=differences, dropout=dropout,
-            layer_options=layer_options, n_networks=n_networks, learning_rate=learning_rate,
-            weight_decay=weight_decay, max_epochs=max_epochs, batch_size=batch_size,
-            early_stopping=early_stopping, validation_fraction=validation_fraction,
-            patience=patience, layout=layout, warm_start=warm_start, verbose=verbose,
-            callbacks=callbacks, device=device, random_state=random_state,
-        )  # fmt: skip
-        self.class_weight = class_weight
+    class_weight: Mapping[Any, float] | str | None = None
 
     def fit(self, X: Any, y: Any, times: Any = None) -> Self:
         """Train on series X with labels y (n,); times are those of the steps, if irregular."""
@@ -126,7 +82,7 @@ class RoaClassifier(ClassifierMixin, RoaEstimator):
         if self.warm_start and hasattr(self, "networks_"):
             self._known(labels)
         else:
-            self.classes_ = classes
+            self.classes_: NDArray[Any] = classes
         self._train(series, self._objective(labels))
         return self
 
@@ -195,6 +151,15 @@ class RoaClassifier(ClassifierMixin, RoaEstimator):
         check_is_fitted(self)
         found: NDArray[Any] = self.classes_[self.predict_proba(X, times).argmax(1)]
         return found
+
+    def _add_answers(self, graph: Graph, given: graphs.Given) -> None:
+        found = [
+            graph.node("Softmax", outputs, axis=1)
+            for outputs in self._outputs(graph, given.values, given.lengths)
+        ]
+        mean = graphs.averaged(graph, found)
+        graph.output("probabilities", mean, ["batch", len(self.classes_)], torch.float64)
+        graphs.labels(graph, graph.node("ArgMax", mean, axis=1, keepdims=0), self.classes_)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, times: Any = None) -> float:
         """Accuracy."""

@@ -27,11 +27,13 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from roann import _checks
+from roann.estimators import graphs
 from roann.estimators.fitting import MOST, generator_of
 from roann.estimators.network import share
 from roann.estimators.prepare import Preparation
 from roann.estimators.read import ReadsSeries, read
 from roann.estimators.series import Batch, Prepared
+from roann.export import Graph
 from roann.nn import HypothesisWarning, RoaRNN
 
 MAX_NORM = 0.9  # of W: Note [Fixed features]
@@ -134,6 +136,15 @@ class RoaFeatures(TransformerMixin, ReadsSeries):
             out[batch.rows.numpy()] = torch.cat(parts, dim=1).numpy()
         return out
 
+    def _add_features(self, graph: Graph, given: graphs.Given) -> str:
+        """The features in a graph, (B, features) in float64."""
+        u = graphs.prepared(graph, self._preparation, given.values)
+        parts: list[str] = []
+        for layer, thresholds in zip(self.layers_, self.thresholds_, strict=True):
+            states, _ = graphs.scanned(graph, layer, u, given.lengths)
+            parts += [graphs.share(graph, states, threshold) for threshold in thresholds]
+        return graph.node("Cast", graph.node("Concat", *parts, axis=1), to=graphs.DOUBLE)
+
     @property
     def _n_features_out(self) -> int:
         return sum(thresholds.numel() for thresholds in self.thresholds_)
@@ -166,7 +177,48 @@ def _batch_size(width: int, series: Prepared) -> int:
     return max(1, min(256, MOST // (width * int(series.lengths.max()))))
 
 
-def fixed_classifier(**options: Any) -> Pipeline:
+@final
+class FixedPipeline(Pipeline):
+    """A pipeline of `RoaFeatures`, a scaler and a ridge, which `roann.export_onnx` can write."""
+
+    def onnx_graph(self, *, lengths: bool = False) -> Graph:
+        """The fitted pipeline as an ONNX graph, which `roann.export_onnx` writes."""
+        check_is_fitted(self)
+        features, scaler, ridge = (step for _, step in self.steps)
+        graph = Graph()
+        given = graphs.given(graph, features.n_channels_in_, features.layout, lengths)
+        x = features._add_features(graph, given)
+        x = graph.node("Sub", x, graphs.real(graph, scaler.mean_))
+        x = graph.node("Div", x, graphs.real(graph, scaler.scale_))
+        weights = (np.atleast_2d(ridge.coef_), np.atleast_1d(ridge.intercept_))
+        scores = graph.node("Gemm", x, *(graphs.real(graph, w) for w in weights), transB=1)
+        classes = getattr(ridge, "classes_", None)
+        flat = np.ndim(ridge.coef_) == 1 or (classes is not None and len(classes) == 2)
+        table = scores
+        if flat:
+            scores = graph.node("Squeeze", scores, graph.constant([1]))
+        shape: list[int | str] = ["batch"] if flat else ["batch", len(weights[0])]
+        name = "prediction" if classes is None else "scores"
+        graph.output(name, scores, shape, torch.float64)
+        if classes is not None:
+            graphs.labels(graph, _codes(graph, table, flat), classes)
+        return graph
+
+
+def _codes(graph: Graph, scores: str, binary: bool) -> str:
+    """The numbers of the classes with the largest scores, (B,)."""
+    if not binary:
+        return graph.node("ArgMax", scores, axis=1, keepdims=0)
+    second = graph.node("Greater", scores, graphs.real(graph, 0.0))
+    return graph.node("Squeeze", graph.node("Cast", second, to=graphs.INT64), graph.constant([1]))
+
+
+def _pipeline(options: dict[str, Any], ridge: Any) -> FixedPipeline:
+    named = make_pipeline(RoaFeatures(**options), StandardScaler(), ridge)
+    return FixedPipeline(named.steps)
+
+
+def fixed_classifier(**options: Any) -> FixedPipeline:
     """A classifier for few series: `RoaFeatures(**options)`, scaled, and a ridge.
 
     The strength of the ridge is chosen by leave-one-out on the training data.
@@ -179,10 +231,10 @@ def fixed_classifier(**options: Any) -> Pipeline:
         >>> model.score(X[1::2], y[1::2]) > 0.9
         True
     """
-    return make_pipeline(RoaFeatures(**options), StandardScaler(), RidgeClassifierCV(ALPHAS))
+    return _pipeline(options, RidgeClassifierCV(ALPHAS))
 
 
-def fixed_regressor(**options: Any) -> Pipeline:
+def fixed_regressor(**options: Any) -> FixedPipeline:
     """A regressor for few series, as `fixed_classifier`.
 
     Example:
@@ -191,4 +243,4 @@ def fixed_regressor(**options: Any) -> Pipeline:
         >>> model.predict(X[:2]).shape
         (2,)
     """
-    return make_pipeline(RoaFeatures(**options), StandardScaler(), RidgeCV(ALPHAS))
+    return _pipeline(options, RidgeCV(ALPHAS))

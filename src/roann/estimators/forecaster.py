@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Self, final
 
 import numpy as np
@@ -12,16 +12,16 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from roann import _checks
-from roann.estimators import fitting, plots, windows
+from roann.estimators import fitting, graphs, plots, windows
 from roann.estimators.base import Objective, RoaEstimator
-from roann.estimators.callbacks import Callback
-from roann.estimators.network import LAST
 from roann.estimators.prepare import as_tensor
 from roann.estimators.read import read
 from roann.estimators.series import Floats, Prepared
+from roann.export import Graph
 
 
 @final
+@dataclass(kw_only=True, eq=False, repr=False)
 class RoaForecaster(RoaEstimator):
     """Forecast the next steps of one series, or of each of many, with roaRNNs.
 
@@ -45,50 +45,9 @@ class RoaForecaster(RoaEstimator):
         True
     """
 
-    window_: int
-    _exog_channels: int | None
-
-    def __init__(
-        self,
-        *,
-        steps: int = 1,
-        window: int | None = None,
-        relative: bool = True,
-        hidden_size: int = 128,
-        num_layers: int = 1,
-        bidirectional: bool = True,
-        horizon: float | None = None,
-        pooling: Sequence[str] = (LAST, "mean_abs"),
-        differences: bool = True,
-        dropout: float = 0.2,
-        layer_options: dict[str, Any] | None = None,
-        n_networks: int = 1,
-        learning_rate: float = 0.01,
-        weight_decay: float = 0.0,
-        max_epochs: int = 100,
-        batch_size: int = 16,
-        early_stopping: bool | str = "auto",
-        validation_fraction: float = 0.2,
-        patience: int = 20,
-        layout: str = "channels_last",
-        warm_start: bool = False,
-        verbose: int = 0,
-        callbacks: Sequence[Callback] | None = None,
-        device: torch.device | str | None = None,
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        super().__init__(
-            hidden_size=hidden_size, num_layers=num_layers, bidirectional=bidirectional,
-            horizon=horizon, pooling=pooling, differences=differences, dropout=dropout,
-            layer_options=layer_options, n_networks=n_networks, learning_rate=learning_rate,
-            weight_decay=weight_decay, max_epochs=max_epochs, batch_size=batch_size,
-            early_stopping=early_stopping, validation_fraction=validation_fraction,
-            patience=patience, layout=layout, warm_start=warm_start, verbose=verbose,
-            callbacks=callbacks, device=device, random_state=random_state,
-        )  # fmt: skip
-        self.steps = steps
-        self.window = window
-        self.relative = relative
+    steps: int = 1
+    window: int | None = None
+    relative: bool = True
 
     def fit(self, X: Any, y: Any = None, exog: Any = None) -> Self:
         """Train on one series (T,), or on many: (n, T), (n, T, C) or a list of (T_i, C).
@@ -114,7 +73,7 @@ class RoaForecaster(RoaEstimator):
             self._form = 1 if _alone(X) else 2 if self._columns is not None else 3
             longest = max(len(part) for part in parts)
             some = min(max(32, 4 * steps), max(1, 2 * (longest - steps) // 3))
-            self.window_ = some if self.window is None else _checks.size("window", self.window)
+            self.window_: int = some if self.window is None else _checks.size("window", self.window)
         w = windows.cut(parts, extra, self.window_, steps, bool(self.relative))
         if not known:
             spread = np.sqrt(np.nanmean(np.square(w.targets), axis=(0, 1)))
@@ -175,6 +134,18 @@ class RoaForecaster(RoaEstimator):
         found: Floats = table * self._spread + self._center + base[:, None]
         return found
 
+    def _add_answers(self, graph: Graph, given: graphs.Given) -> None:
+        exog = None
+        if self._exog_channels is not None:
+            exog = graph.input("exog", ["batch", "time_ahead", self._exog_channels], torch.float64)
+            exog = graph.node("Transpose", exog, perm=[1, 0, 2])
+        w = graphs.window(graph, given, self.window_, bool(self.relative), exog, self.steps)
+        mean = graphs.averaged(graph, self._outputs(graph, w.values, w.lengths))
+        mean = graph.node("Reshape", mean, graph.constant([0, self.steps, -1]))
+        found = graphs.scaled_back(graph, mean, self._spread, self._center)
+        shape: list[int | str] = ["batch", self.steps, self.n_channels_in_]
+        graph.output("forecast", graph.node("Add", found, w.base), shape, torch.float64)
+
     def _windowed(self, parts: list[Floats], extra: list[Floats] | None) -> tuple[Prepared, Floats]:
         series, base = windows.ends(parts, extra, self.window_, self.steps, bool(self.relative))
         return self._preparation(series, self.device), base
@@ -206,12 +177,12 @@ class RoaForecaster(RoaEstimator):
         self, exog: Any, parts: list[Floats], more: int, *, reset: bool, alone: bool = False
     ) -> list[Floats] | None:
         """Exogenous inputs as a list of (T_i + more, E), or (more, E) if `alone`."""
-        known = None if reset else self._exog_channels
+        known: int | None = None if reset else self._exog_channels
         if exog is None or (not reset and known is None):
             if (exog is None) != (known is None):
                 got = "None" if exog is None else "an array"
                 _checks.fail("exog", "exogenous inputs as fit was given", got)
-            self._exog_channels = known
+            self._exog_channels: int | None = known
             return None
         values = exog.detach().cpu().numpy() if isinstance(exog, Tensor) else exog
         one = len(parts) == 1 and np.ndim(values[0]) < 2

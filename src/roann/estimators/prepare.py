@@ -18,6 +18,9 @@ from torch import Tensor
 
 from roann.estimators.series import Floats, Prepared, Series
 
+# A value far from the training data must not become an infinity in float32.
+FARTHEST = 1e6
+
 
 @dataclass(frozen=True)
 class Preparation:
@@ -63,8 +66,7 @@ class Preparation:
         if self.missing:
             parts += [~np.isnan(series.values), np.log1p(self._since(series, last))]
         inputs = np.concatenate(parts, axis=1, dtype=np.float64)
-        # A value far from the training data must not become an infinity in float32.
-        u = torch.tensor(np.clip(inputs, -1e6, 1e6), dtype=torch.float32, device=device)
+        u = torch.tensor(np.clip(inputs, -FARTHEST, FARTHEST), dtype=torch.float32, device=device)
         steps = None if self.dt is None else series.intervals(self.dt)
         return Prepared(
             u, torch.tensor(series.lengths), torch.tensor(series.starts),

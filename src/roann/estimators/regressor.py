@@ -12,9 +12,11 @@ from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_array, check_consistent_length
 from torch import Tensor
 
+from roann.estimators import graphs
 from roann.estimators.base import Objective, RoaEstimator
 from roann.estimators.prepare import as_tensor
 from roann.estimators.series import Floats
+from roann.export import Graph
 
 
 @final
@@ -91,6 +93,14 @@ class RoaRegressor(RegressorMixin, RoaEstimator):
         mean = torch.stack(self._answers(X, times)).double().mean(0).numpy()
         found = mean * self._spread + self._center
         return np.asarray(found[:, 0] if self._flat else found)
+
+    def _add_answers(self, graph: Graph, given: graphs.Given) -> None:
+        mean = graphs.averaged(graph, self._outputs(graph, given.values, given.lengths))
+        found = graphs.scaled_back(graph, mean, self._spread, self._center)
+        if self._flat:
+            found = graph.node("Squeeze", found, graph.constant([1]))
+        shape: list[int | str] = ["batch"] if self._flat else ["batch", len(self._center)]
+        graph.output("prediction", found, shape, torch.float64)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, times: Any = None) -> float:
         """R², the coefficient of determination."""

@@ -1,4 +1,4 @@
-"""`export_onnx`: a layer, a cell or anything that builds its own graph, as an ONNX file."""
+"""`export_onnx`: a layer, a cell, an estimator or what builds its own graph, as an ONNX file."""
 
 from __future__ import annotations
 
@@ -53,14 +53,15 @@ def export_onnx(
     lengths: bool = False,
     step: bool = False,
 ) -> None:
-    """Write a layer as an ONNX file that takes any batch size and any length.
+    """Write a layer, or a fitted estimator, as an ONNX file for any batch size and any length.
 
     The recurrence is one Scan node for each layer and direction, not unrolled, so the file has the
     size of the weights. The cap, the gain, α and the filter are constants in it; dropout is off.
     Needs `pip install "roann[onnx]"`.
 
     Args:
-        model: a `RoaRNN`, a `RoaRNNCell`, or an `Exportable`; in float32 or float64.
+        model: a `RoaRNN`, a `RoaRNNCell`, or an `Exportable`, which estimators of
+            `roann.estimators` are once fitted; in float32 or float64.
         path: the file to write, atomically.
         lengths: add an input `lengths`, int64 (B,): the real length of each row. Beyond it the
             output is zero; h_n is the state at a row's own end, and a reverse scan begins there.
@@ -70,7 +71,10 @@ def export_onnx(
         Inputs `input` (T, B, I), or (B, T, I) if batch_first, and `hx` (D·num_layers, B, N);
         outputs `output` (T, B, D·N), laid out as the input, and `h_n`, as hx. With step=True the
         input is (B, I) and the output (B, N). Of a cell: `input` (B, I) and `hx` (B, N) give `h_n`
-        (B, N).
+        (B, N). Of an estimator: `input` in float64 as (B, T, C), or (B, C, T) if it has
+        channels_first, NaN where missing, and `exog` (B, T + steps, E) if it was fitted with
+        exogenous inputs. Outputs are `probabilities` (B, classes) and `labels` (B,); `prediction`,
+        `forecast` (B, steps, C), or `scores` of a `fixed_classifier`, as the estimator gives them.
 
     Example:
         >>> import os, tempfile
@@ -92,6 +96,8 @@ def export_onnx(
         else:
             graph = _of_step(model) if step else _of_rnn(model, lengths)
     elif isinstance(model, Exportable):
+        if step:
+            _checks.fail("step", "False for an Exportable", step)
         graph = model.onnx_graph(lengths=lengths)
     else:
         cure = "for another model, build a roann.export.Graph with add_rnn"

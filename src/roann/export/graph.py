@@ -14,7 +14,8 @@ from roann import __version__, _checks
 
 OPSET, IR_VERSION = 18, 8  # ONNX 1.13, ONNX Runtime 1.14 and later
 # The numbers of TensorProto.DataType.
-_TYPES = {torch.float32: 1, torch.float64: 11, torch.int64: 7, torch.bool: 9}
+_TYPES = {torch.float32: 1, torch.float64: 11, torch.int64: 7, torch.bool: 9, str: 8}
+Type = torch.dtype | type[str]
 Dim = int | str  # a size, or the name of one that may vary
 
 
@@ -24,6 +25,14 @@ def _onnx() -> Any:
     except ImportError:
         cure = 'install it with pip install "roann[onnx]"'
         _checks.fail("onnx", "the package onnx", "none", cure, ImportError)
+
+
+def _plain(value: Sequence[str] | Sequence[int] | int) -> Tensor | tuple[str, ...]:
+    """Integers as a tensor, words as they are."""
+    if isinstance(value, int):
+        return torch.tensor(value, dtype=torch.int64)
+    words = tuple(v for v in value if isinstance(v, str))
+    return words or torch.tensor(value, dtype=torch.int64)
 
 
 class Graph:
@@ -54,7 +63,7 @@ class Graph:
         self._onnx = _onnx()
         self._numbers: Iterator[int] = count()
         self._outer: Graph | None = None  # a body uses the constants of the graph around it
-        self._constants: dict[tuple[Any, ...], tuple[str, Tensor]] = {}
+        self._constants: dict[tuple[Any, ...], tuple[str, Tensor | tuple[str, ...]]] = {}
         self._nodes: list[Any] = []
         self._inputs: list[Any] = []
         self._outputs: list[Any] = []
@@ -68,7 +77,7 @@ class Graph:
     def _name(self, hint: str) -> str:
         return f"{hint}_{next(self._numbers)}"
 
-    def _value(self, name: str, shape: Sequence[Dim] | None, dtype: torch.dtype | None) -> Any:
+    def _value(self, name: str, shape: Sequence[Dim] | None, dtype: Type | None) -> Any:
         kind = _TYPES[self.dtype if dtype is None else dtype]
         return self._onnx.helper.make_tensor_value_info(name, kind, shape)
 
@@ -78,23 +87,24 @@ class Graph:
         return name
 
     def output(
-        self, name: str, value: str, shape: Sequence[Dim], dtype: torch.dtype | None = None
+        self, name: str, value: str, shape: Sequence[Dim], dtype: Type | None = None
     ) -> None:
         """Make a value an output of the graph, under this name."""
         self._nodes.append(self._onnx.helper.make_node("Identity", [value], [name], name))
         self._outputs.append(self._value(name, shape, dtype))
 
-    def constant(self, value: Tensor | Sequence[int] | int) -> str:
-        """A tensor of its own dtype, or integers as int64; equal memory is stored once."""
+    def constant(self, value: Tensor | Sequence[str] | Sequence[int] | int) -> str:
+        """A tensor of its own dtype, integers as int64, or words; equal memory is stored once."""
         if self._outer is not None:
             return self._outer.constant(value)
         key: tuple[Any, ...]
+        t: Tensor | tuple[str, ...]
         if isinstance(value, Tensor):
-            t = value.detach()
+            t = value.detach()  # kept below, so that its memory stays its own
             key = (t.data_ptr(), tuple(t.shape), t.stride(), t.dtype)
         else:
-            t, key = torch.tensor(value, dtype=torch.int64), (str(value),)
-        if key not in self._constants:  # keeps the tensor, so that its memory stays its own
+            t, key = _plain(value), (str(value),)
+        if key not in self._constants:
             self._constants[key] = self._name("constant"), t
         return self._constants[key][0]
 
@@ -144,8 +154,13 @@ class Graph:
         return last, states
 
     def _graph(self, name: str) -> Any:
-        array = self._onnx.numpy_helper.from_array
-        constants = [array(t.cpu().numpy(), key) for key, t in self._constants.values()]
+        array, words = self._onnx.numpy_helper.from_array, self._onnx.helper.make_tensor
+        constants = [
+            array(t.cpu().numpy(), key)
+            if isinstance(t, Tensor)
+            else words(key, _TYPES[str], [len(t)], t)
+            for key, t in self._constants.values()
+        ]
         make = self._onnx.helper.make_graph
         return make(self._nodes, name, self._inputs, self._outputs, constants)
 

@@ -58,7 +58,7 @@ def add_rnn(
     scans = _scans(model, graph)
     D = 2 if model.bidirectional else 1
     u = graph.node("Transpose", input, perm=[1, 0, 2]) if model.batch_first else input
-    over_time = [] if lengths is None else [_moving(graph, u, lengths)]
+    over_time = [] if lengths is None else [moving(graph, u, lengths)]
     zeros = _zeros(graph, u, model.hidden_size) if hx is None else ""
     lasts = []
     for layer in range(model.num_layers):
@@ -180,7 +180,7 @@ def _neighbours(like: Tensor) -> Tensor:
     return (torch.arange(N) ^ 1).clamp_max(N - 1)
 
 
-def _moving(graph: Graph, u: str, lengths: str) -> str:
+def moving(graph: Graph, u: str, lengths: str) -> str:
     """Whether each row moves at each step, (T, B, 1)."""
     zero, one = graph.constant(0), graph.constant(1)
     last = graph.node("Squeeze", graph.size(u, 0))

@@ -6,6 +6,7 @@ Nothing of the extra `lab` is imported at the top, so that a message can say tha
 from __future__ import annotations
 
 import io
+import os
 import sys
 from collections.abc import Sequence
 
@@ -18,6 +19,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             # In an encoding that lacks a character, its code is printed in its place.
             stream.reconfigure(errors="backslashreplace")
+    # Read when torch is loaded: it would warn of a flag that `roann.lab.distributed` needs.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     try:
         from roann.lab import cli
 

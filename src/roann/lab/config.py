@@ -1,7 +1,8 @@
 """An experiment is a file: what may stand in it, how it is read, checked and written back.
 
 A file has three tables, `[task]`, `[model]` and `[train]`; the first two have a `name` from a fixed
-table and the settings of that task or model. `[sweep]` may list values for any of their fields.
+table and the settings of that task or model. `[sweep]` may list values for any of their fields,
+`[search]` ranges; `[resources]` says what a run needs of a cluster.
 This module imports neither torch nor pydantic until a config is checked: help must be instant.
 """
 
@@ -96,6 +97,25 @@ class Train:
 
 
 @dataclass(frozen=True)
+class Resources:
+    """What each run of a sweep or a search gets of a cluster; no part of the run's config."""
+
+    # processor cores; by default as many as threads.
+    cores: Annotated[int, Ge(1), Le(1024)] | None = None
+    memory: _Rate | None = None  # gigabytes of memory; not limited by default.
+    # graphics processors; by default one if device is cuda.
+    gpus: Annotated[float, Ge(0), Le(64)] | None = None
+    hours: _Rate = 24.0  # longest time of a job of Slurm, which then goes on in another one.
+    partition: str | None = None  # partition of Slurm.
+    account: str | None = None  # account of Slurm.
+
+    def of(self, train: Train) -> tuple[int, float]:
+        """The cores and graphics processors of a run."""
+        gpus = float(train.device == "cuda") if self.gpus is None else self.gpus
+        return self.cores or train.threads, gpus
+
+
+@dataclass(frozen=True)
 class Experiment:
     """A checked config: a task and a model by name with their settings, and how to train."""
 
@@ -144,7 +164,7 @@ def read_tables(path: Path) -> Tables:
 def read_text(text: str) -> Tables:
     """As `read_tables`, from the text of a file."""
     tables = read_toml(text)
-    _known("table", tables, (*TABLES, "sweep"))
+    _known("table", tables, (*TABLES, "sweep", "search", "resources"))
     for name, table in tables.items():
         if not isinstance(table, dict):
             raise ConfigError(f"[{name}] must be a table, not {_shown(table)}.")
@@ -199,6 +219,15 @@ def parse(tables: Mapping[str, Mapping[str, Any]]) -> Experiment:
     train = _checked("train", Train, tables.get("train", {}))
     _known("[train] optimizer", [train.optimizer], OPTIMIZERS)
     return Experiment(task_name, task, model_name, model, train)
+
+
+def parse_resources(tables: Mapping[str, Mapping[str, Any]]) -> Resources:
+    """Check `[resources]` strictly and fill in defaults."""
+    settings = tables.get("resources", {})
+    for key, value in settings.items():
+        _plain(f"[resources] {key}", value)
+    found: Resources = _checked("resources", Resources, settings)
+    return found
 
 
 def _named(

@@ -11,40 +11,26 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-import logging
-import os
-import time
-import uuid
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from datetime import timedelta
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from operator import itemgetter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.dropout import _DropoutNd
 
 from roann.lab.config import ConfigError
-from roann.lab.exits import FAILED, INTERRUPTED, USAGE, LabError
+from roann.lab.exits import INTERRUPTED, USAGE, LabError
 from roann.lab.models.base import Model
 from roann.lab.stop import InterruptedRun
+from roann.lab.streams import generator
 from roann.lab.tasks.base import Batch, Task, mean_scores
 
 if TYPE_CHECKING:
     from torch.distributed.distributed_c10d import Store
-
-START_SECONDS = 60.0  # to wait for processes that start
-MAX_WORLD = 4096
-_log = logging.getLogger(__name__)
-
-
-class RankError(LabError):
-    """An error of one process; a launcher starts all of them again."""
-
-    code = FAILED
 
 
 class ElsewhereError(LabError):
@@ -83,13 +69,28 @@ class Ranks:
     Each method but `batch` is called by all processes, in the same order.
     """
 
-    def __init__(self, rank: int = 0, world: int = 1) -> None:
+    def __init__(self, rank: int = 0, world: int = 1, store: Store | None = None) -> None:
         self.rank, self.world = rank, world
+        self._store = store
 
     @property
     def leads(self) -> bool:
         """Whether this is rank 0."""
         return self.rank == 0
+
+    def is_lost(self, folder: Path) -> bool:
+        """Whether these processes made a directory before they were started again, and it is gone.
+
+        Then rank 0 has moved to another machine. Called before the directory is made; its store
+        outlives restarts.
+        """
+        begun = self._store is not None and self._store.add("roann/begun", 0) > 0
+        return begun and not folder.exists()
+
+    def begin(self) -> None:
+        """Note that the run directory has been made."""
+        if self._store is not None:
+            self._store.add("roann/begun", 1)
 
     def check(self, task: Task, model: Model) -> None:
         """Refuse what several processes cannot train as one does."""
@@ -102,12 +103,18 @@ class Ranks:
             )
         if any(map(_couples, model.modules())):
             raise ConfigError(
-                "[model] name: this model uses statistics of the batch or random masks, which "
-                "several processes cannot share; train it in one process."
+                "[model] name: this model normalizes with statistics of the batch, of which each "
+                "process would see a part only; train it in one process."
             )
 
     def batch(self, task: Task, seed: int, step: int) -> Batch:
-        """This rank's part of the global batch."""
+        """This rank's part of the global batch; what the model draws for it is fixed, too.
+
+        One process draws masks of dropout from one stream that a checkpoint keeps. Several draw
+        them anew for every step and rank, so there is nothing to keep.
+        """
+        if self.world > 1:
+            torch.manual_seed(generator(seed, "masks", step, self.rank).initial_seed())
         return task.batch(seed, step, self.rank, self.world)
 
     def objective(self, task: Task, model: Model) -> nn.Module:
@@ -225,133 +232,6 @@ class Ranks:
 ALONE = Ranks()
 
 
-def launched() -> bool:
-    """Whether torchrun, or what works like it, has started this process."""
-    return "RANK" in os.environ and "WORLD_SIZE" in os.environ
-
-
-def restarts() -> int:
-    """How often the launcher has started the processes again."""
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
-
-
-@contextmanager
-def joined(timeout: float) -> Iterator[Ranks]:
-    """Join the other processes, if there are any, and leave them at the end.
-
-    An error of this process alone becomes one sentence with its rank. What all processes raise is
-    said by rank 0; the others end with its exit code and without a word.
-    """
-    if not timeout > 0:
-        raise ConfigError(f"--timeout must be a number of seconds above 0, not {timeout}.")
-    rank, world = _place() if launched() else (0, 1)
-    if world == 1:
-        yield ALONE
-        return
-    logger = logging.getLogger("roann")
-    level = logger.level
-    try:
-        if rank:
-            logger.setLevel(logging.CRITICAL)
-        leave = _join(rank, world, timeout)
-        yield Ranks(rank, world)
-        leave()
-    except LabError as error:
-        if rank:
-            raise SystemExit(error.code) from None
-        raise
-    except Exception as error:
-        if not _is_loss(error):
-            words = " ".join(str(error).split())
-            raise RankError(f"rank {rank}: {type(error).__name__}: {words}") from error
-        if rank:
-            raise SystemExit(FAILED) from None
-        silent = f"another process died or was silent for {timeout:g} s"
-        raise RankError(f"rank 0: {silent}; checkpoints are kept.") from error
-    finally:
-        logger.setLevel(level)
-        if torch.distributed.is_initialized():
-            torch.distributed.destroy_process_group()
-
-
-def _place() -> tuple[int, int]:
-    """The rank and the number of processes, as torchrun says them."""
-    values: list[int] = []
-    for name, low in (("WORLD_SIZE", 1), ("RANK", 0)):
-        text = os.environ[name]
-        high = MAX_WORLD if name == "WORLD_SIZE" else values[0] - 1
-        if not text.isdecimal() or not low <= int(text) <= high:
-            raise ConfigError(f"{name} must be a number from {low} to {high}, not {text!r:.60}.")
-        values.append(int(text))
-    return values[1], values[0]
-
-
-def _join(rank: int, world: int, timeout: float) -> Callable[[], None]:
-    """Connect all processes; returns what waits, at the end, until all of them have ended."""
-    if not torch.distributed.is_available():
-        raise ConfigError("this torch has no torch.distributed; train in one process.")
-    from torch.distributed.distributed_c10d import PrefixStore
-    from torch.distributed.rendezvous import rendezvous
-
-    backend = "gloo"
-    if torch.cuda.is_available() and torch.distributed.is_nccl_available():
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
-        backend = "cpu:gloo,cuda:nccl"
-    wait = timedelta(seconds=max(timeout, START_SECONDS))
-    store = next(iter(rendezvous("env://", timeout=wait)))[0]
-    own = PrefixStore(_generation(store, rank, world), store)
-    torch.distributed.init_process_group(
-        backend, store=own, rank=rank, world_size=world, timeout=timedelta(seconds=timeout)
-    )
-
-    def leave() -> None:
-        # A connection that closes while another process still reads is an error there.
-        end = time.monotonic() + timeout
-        with suppress(torch.distributed.DistError):  # the store may have gone with its process
-            own.add("left", 1)
-            while own.add("left", 0) < world and time.monotonic() < end:
-                time.sleep(0.005)
-
-    return leave
-
-
-def _generation(store: Store, rank: int, world: int) -> str:
-    """A name for these very processes, the same in all of them.
-
-    After a restart the agent's store still has the addresses of processes that died, and hosts may
-    count restarts differently. So each process calls with a word of its own, and rank 0 answers.
-    """
-    end = time.monotonic() + START_SECONDS
-    word = uuid.uuid4().hex
-    if rank:
-        store.set(f"roann/call/{rank}", word)
-        store.wait([f"roann/answer/{word}"])
-        name = store.get(f"roann/answer/{word}").decode()
-        store.add(f"roann/joined/{name}", 1)
-        return str(name)
-    while store.add(f"roann/joined/{word}", 0) < world - 1:
-        calls = [f"roann/call/{other}" for other in range(1, world)]
-        for call in [call for call in calls if store.check([call])]:
-            answer = f"roann/answer/{store.get(call).decode()}"
-            if not store.check([answer]):
-                store.set(answer, word)
-        if time.monotonic() > end:
-            raise torch.distributed.DistNetworkError("a process did not come")
-        time.sleep(0.01)
-    return word
-
-
-def _is_loss(error: Exception) -> bool:
-    """Whether an error is that another process went away, or is silent."""
-    if isinstance(error, torch.distributed.DistError):
-        return True
-    return isinstance(error, RuntimeError) and any(
-        word in str(error) for word in ("gloo", "NCCL", "Connection closed", "Timed out", "timeout")
-    )
-
-
 def _couples(module: nn.Module) -> bool:
-    """Whether a module's output for one example depends on the others, or on random draws."""
-    dropout = getattr(module, "p" if isinstance(module, _DropoutNd) else "dropout", 0)
-    drawn = isinstance(dropout, int | float) and dropout > 0
-    return drawn or isinstance(module, _BatchNorm) or not getattr(module, "per_example", True)
+    """Whether a module's output for one example depends on the others."""
+    return isinstance(module, _BatchNorm) or not getattr(module, "per_example", True)

@@ -28,15 +28,15 @@ MAX_PROCESSES, MAX_RESTARTS = 1024, 10**6
 _log = logging.getLogger(__name__)
 
 
-def check(processes: int, max_restarts: int, timeout: float) -> None:
+def check(processes: int | None, max_restarts: int, timeout: float) -> None:
     """Refuse numbers that make no sense."""
-    if not 1 <= processes <= MAX_PROCESSES:
+    if processes is not None and not 1 <= processes <= MAX_PROCESSES:
         raise ConfigError(f"--processes must be from 1 to {MAX_PROCESSES}, not {processes}.")
     if not 0 <= max_restarts <= MAX_RESTARTS:
         raise ConfigError(f"--max-restarts must be from 0 to {MAX_RESTARTS}, not {max_restarts}.")
     if not 0 < timeout < math.inf:
         raise ConfigError(f"--timeout must be a number of seconds above 0, not {timeout}.")
-    if "RANK" in os.environ:
+    if processes is not None and "RANK" in os.environ:
         raise ConfigError("--processes: torchrun has started this process; leave the flag out.")
 
 
@@ -80,7 +80,6 @@ def launch(words: list[str], processes: int, max_restarts: int, timeout: float) 
             shutdown_timeout=math.ceil(timeout),
         )
         os.environ[OUTCOME] = str(outcome)
-        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
         try:
             elastic_launch(config, sys.executable)("-m", "roann", *words)
         except SignalException as signal:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import sys
@@ -9,8 +10,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from roann.lab import checkpoint, distributed, launch, run, sweep, verbs
-from roann.lab.config import ConfigError, Experiment, parse, read_tables, to_toml
+from roann.lab import checkpoint, joining, launch, run, sweep, verbs
+from roann.lab.config import (
+    ConfigError,
+    Experiment,
+    Resources,
+    parse,
+    parse_resources,
+    read_tables,
+    to_toml,
+)
 from roann.lab.data import DataError
 from roann.lab.exits import DATA, DIVERGED, INTERRUPTED, OK
 from roann.lab.models import MODELS
@@ -68,18 +77,24 @@ def _execute(
     verb: verbs.Together, folder: Path, step: int | None, experiment: Experiment | None = None
 ) -> int:
     """Run or resume, here or in several processes; an experiment may need its run directory."""
-    if verb.processes is not None:
-        launch.check(verb.processes, verb.max_restarts, verb.timeout)
+    launch.check(verb.processes, verb.max_restarts, verb.timeout)
     if (verb.processes or 1) > 1:
         return _launch(verb, folder, step, experiment)
     parent = os.getppid()
     # A process of a launcher that was killed must not go on alone.
-    stop = Stop((lambda: os.getppid() != parent) if distributed.launched() else None)
-    with stop.listening(), distributed.joined(verb.timeout) as ranks:
+    stop = Stop((lambda: os.getppid() != parent) if joining.launched() else None)
+    # Joined first: a signal ends a process that still waits for the others at once.
+    with joining.joined(verb.timeout) as ranks, stop.listening():
         with ranks.together():
             if experiment is not None and ranks.leads:
+                if ranks.is_lost(folder):
+                    raise ConfigError(
+                        f"{folder}: rank 0 has moved to a machine that does not have this "
+                        "directory; put it on a file system that all machines share."
+                    )
                 run.prepare(folder, experiment)
-        if distributed.restarts():  # later checkpoints are of this very command
+                ranks.begin()
+        if joining.restarts():  # later checkpoints are of this very command
             step = None
         result = run.execute(folder, stop, watcher(verb.quiet), step, ranks)
     if ranks.leads and not launch.launched_here():
@@ -118,13 +133,26 @@ def _summary(folder: Path, result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _best(folder: Path) -> str:
-    """The best score of a run that has ended, of the first of its sets, in a few words."""
+def _scores(folder: Path) -> dict[str, Any] | None:
+    """The best score of a run that has ended, of the first of its sets, and what it took."""
     result = run.result_of(folder)
     if result is None or not result["best"]:
-        return ""
+        return None
     name, best = next(iter(result["best"].items()))
-    return f"  best {name} {result['primary']} {_number(best.get(result['primary']))}"
+    found = {"set": name, "score": result["primary"], "best": best.get(result["primary"])}
+    return found | {"steps": result["steps"], "seconds": result["seconds"]}
+
+
+def _best(folder: Path) -> str:
+    """The best score of a run, in a few words."""
+    found = _scores(folder)
+    return f"  best {found['set']} {found['score']} {_number(found['best'])}" if found else ""
+
+
+def _resources(verb: verbs.Many) -> Resources:
+    """What the file and the flags say, checked."""
+    given = {k: v for k, v in dataclasses.asdict(verb.resources).items() if v is not None}
+    return parse_resources({"resources": given})
 
 
 def _sweep(verb: verbs.Sweep) -> int:
@@ -136,12 +164,40 @@ def _sweep(verb: verbs.Sweep) -> int:
         return OK
     stop = Stop()
     with stop.listening():
-        table = sweep.run_all(cells, verb.jobs, stop, verb.quiet)
+        table = sweep.run_all(
+            cells, verb.jobs, stop, verb.quiet, verb.engine, verb.address, _resources(verb)
+        )
     lines = [f"{status:>11}  {folder}{_best(folder)}" for folder, status in table.items()]
     runs = {str(folder): status for folder, status in table.items()}
-    _say(verb, {"runs": runs}, "\n".join(lines))
+    results = {str(folder): _scores(folder) for folder in table}
+    _say(verb, {"runs": runs, "scores": results}, "\n".join(lines))
     stop.poll()
     return OK if all(s in sweep.ENDED for s in table.values()) else INTERRUPTED
+
+
+def _search(verb: verbs.Search) -> int:
+    from roann.lab import search
+
+    experiment = _experiment(verb)
+    over = search.space(read_tables(verb.file).get("search", {}), experiment)
+    setup: dict[str, Any] = {"engine": verb.engine, "jobs": verb.jobs, "address": verb.address}
+    setup["resources"] = _resources(verb)
+    stop = Stop()
+    with stop.listening():
+        stem = verb.root / verb.file.stem
+        found = search.run_search(experiment, over, stem, verb.trials, setup, stop, verb.quiet)
+    lines = [f"trial       state  {found.score:>10}", *map(_trial_line, found.trials)]
+    lines += [] if found.best is None else ["best:", _trial_line(found.best)]
+    value = {"trials": found.trials, "best": found.best, "score": found.score}
+    _say(verb, value, "\n".join(lines))
+    stop.poll()
+    return INTERRUPTED if any(row["state"] == "unfinished" for row in found.trials) else OK
+
+
+def _trial_line(row: dict[str, Any]) -> str:
+    values = [f"{k} {_number(v) if is_number(v) else v}" for k, v in row["values"].items()]
+    head = f"{row['trial']:>5}  {row['state']:>10}  {_number(row['score']):>10}"
+    return "  ".join([head, *values, row.get("directory", "")])
 
 
 def _probe(verb: verbs.Probe) -> int:
@@ -244,6 +300,7 @@ _ACTS: dict[type[verbs.Verb], Callable[[Any], int]] = {
     verbs.Run: _run,
     verbs.Resume: lambda verb: _execute(verb, verb.directory, verb.checkpoint),
     verbs.Sweep: _sweep,
+    verbs.Search: _search,
     verbs.Probe: _probe,
     verbs.Report: _report,
     verbs.Data: _data,

@@ -122,11 +122,11 @@ def _spectrum(chain: Chain, inputs: Tensor) -> dict[str, Any]:
         return {"maps": len(path), "sigma_max": largest, "sigma_min": smallest}
     every = math.ceil(max(len(path) / FACTORISATIONS, len(path) * n**3 / WORK))
     sigma = log_singular_values(path.jacobians(), every)
-    found: dict[str, Any] = {"maps": len(path), "sigma": _rounded(sigma)}
+    found: dict[str, Any] = {"maps": len(path), "sigma": rounded(sigma)}
     last = path.jacobian(len(path) - 1).to_dense()
     if last.shape[0] == last.shape[1]:
         values = torch.view_as_real(eigenvalues(last))
-        found["eigenvalues"] = [_rounded(value) for value in values]
+        found["eigenvalues"] = [rounded(value) for value in values]
     return found
 
 
@@ -146,7 +146,7 @@ def _gradients(
         norms = gradient_along_time(chain, inputs, lambda output: output[-1].sum())
     norms = norms if norms.dim() == 1 else norms[-1]  # of the last layer
     at = torch.linspace(0, len(norms) - 1, min(len(norms), POINTS)).round().long()
-    return {"gradient_at": at.tolist(), "gradient_by_step": _rounded(norms[at])}
+    return {"gradient_at": at.tolist(), "gradient_by_step": rounded(norms[at])}
 
 
 def _surface(task: Task, model: Model, inputs: Tensor) -> dict[str, Any]:
@@ -161,12 +161,12 @@ def _surface(task: Task, model: Model, inputs: Tensor) -> dict[str, Any]:
     points = torch.cat([torch.cat([b.inputs, b.targets], -1) for b in batches])
     surface = {
         "extent": [left, right, low, high],
-        "values": [_rounded(row, 3) for row in values],
-        "points": [_rounded(point, 4) for point in points],
+        "values": [rounded(row, 3) for row in values],
+        "points": [rounded(point, 4) for point in points],
     }
     return {"surface": surface}
 
 
-def _rounded(values: Tensor, digits: int = 6) -> list[float]:
+def rounded(values: Tensor, digits: int = 6) -> list[float]:
     """As many digits as a figure can show."""
     return [float(f"{value:.{digits}g}") for value in values.tolist()]

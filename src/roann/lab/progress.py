@@ -34,9 +34,23 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
+def clock(duration: float) -> str:
+    """Seconds as hours, minutes and seconds."""
+    minutes, seconds = divmod(int(duration), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+
+
 class _Plain(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         return printable(super().format(record))
+
+
+class _Stderr(logging.Handler):
+    """Whatever stderr is at the time: a live display puts lines above itself."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(self.format(record), file=sys.stderr, flush=True)
 
 
 class _LogFile(logging.Handler):
@@ -65,7 +79,7 @@ def _logging_to(handler: logging.Handler, form: str) -> Iterator[logging.Logger]
 @contextmanager
 def logging_to_stderr(level: int) -> Iterator[None]:
     """Send the package's log to stderr, one plain line each."""
-    handler = logging.StreamHandler()
+    handler = _Stderr()
     handler.setLevel(level)
     with _logging_to(handler, "roann: %(message)s") as logger:
         before = logger.level, logger.propagate
@@ -130,9 +144,7 @@ class Progress:
         """The time left at the present speed."""
         if self._speed <= 0:
             return "-:--"
-        minutes, seconds = divmod(int((self.last - step) / self._speed), 60)
-        hours, minutes = divmod(minutes, 60)
-        return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+        return clock((self.last - step) / self._speed)
 
 
 class Lines(Progress):

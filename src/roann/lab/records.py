@@ -73,8 +73,7 @@ class Records:
     ) -> None:
         """Append one record; numbers JSON cannot say (nan, inf) become null."""
         record = {"kind": kind, "step": step, "epoch": epoch, "seconds": round(seconds, 3)}
-        line = json.dumps(plain({**record, **values}), allow_nan=False, separators=(",", ":"))
-        self._pending += line.encode() + b"\n"
+        self._pending += encoded({**record, **values})
         if time.monotonic() - self._flushed >= FLUSH_SECONDS:
             self._flushed = time.monotonic()
             try:
@@ -228,6 +227,13 @@ def summary(
         "best": {name: best(name)[name] for name in final},
         "selected": best(next(iter(final))),
     }
+
+
+def encoded(*records: Mapping[str, Any]) -> bytes:
+    """Records as lines of JSON; numbers it cannot say (nan, inf) become null."""
+    plain_ones = (plain(dict(record)) for record in records)
+    options: dict[str, Any] = {"allow_nan": False, "separators": (",", ":")}
+    return "".join(json.dumps(record, **options) + "\n" for record in plain_ones).encode()
 
 
 def plain(value: Any) -> Any:

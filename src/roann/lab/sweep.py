@@ -1,42 +1,35 @@
-"""A grid of runs, each in a directory named by its config, in a few local processes.
+"""A grid of runs, each in a directory named by its config, executed by an engine.
 
 The directories are the only state of a sweep: after any interruption the same command looks at them
 and does what is left. One process per run, so that a crash costs one run; the lock of a directory
-keeps two sweeps from running the same one.
+keeps two processes from running the same one, and the lock of a sweep keeps out a second driver.
 """
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import logging
 import math
-import multiprocessing
-import os
 import signal
-import sys
-import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from multiprocessing import forkserver
-from multiprocessing.connection import wait
-from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from roann.lab.checkpoint import BusyError
-from roann.lab.config import ConfigError, Experiment, parse, read_toml
-from roann.lab.files import RunFileError, parse_object
-from roann.lab.progress import counted, logging_to_file, printable
-from roann.lab.run import LOG, METRICS, execute, prepare, result_of
-from roann.lab.stop import InterruptedRun, Stop, UnfinishedRun
+from roann.lab import engines
+from roann.lab.board import Board, board
+from roann.lab.config import ConfigError, Experiment, Resources, parse, read_toml
+from roann.lab.engines.base import Engine, Setup
+from roann.lab.engines.process import status_of
+from roann.lab.follow import Follower
+from roann.lab.progress import counted
+from roann.lab.run import METRICS, prepare, result_of
+from roann.lab.stop import Stop
 
 ENDED = ("finished", "diverged")
-MAX_CELLS, MAX_JOBS = 10_000, 256
-ATTEMPTS = 3  # at a run whose process was killed
-NEWS_SECONDS = 30.0
-# A server imports these once and forks for every run; torch's optimisers import the second.
-PRELOAD = ["roann.lab.sweep", "torch._dynamo"]
-_BUSY, _INTERRUPTED, _FAILED = 40, 41, 42  # exit codes of the processes
+MAX_CELLS = 10_000
+ATTEMPTS = 3  # at a run whose process was killed each time before it got any further
 _log = logging.getLogger(__name__)
 
 Axes = dict[str, list[Any]]
@@ -97,105 +90,132 @@ def expand(experiment: Experiment, over: Axes, root: Path, name: str) -> dict[Pa
     return runs
 
 
+class Plan(Protocol):
+    """Which runs to do: what `drive` asks and tells."""
+
+    def next(self) -> tuple[Path, Experiment] | None:
+        """A run to start now, if there is one."""
+
+    def ended(self, folder: Path, status: str) -> None:
+        """A run has ended, for good or to come back to."""
+
+    def unwanted(self, running: Iterable[Path]) -> list[Path]:
+        """The runs in progress that need not go on."""
+
+    def left(self) -> int:
+        """How many runs will still be started, as far as is known."""
+
+
+class Grid:
+    """A plan: these runs, in this order."""
+
+    def __init__(self, cells: Mapping[Path, Experiment]) -> None:
+        self._waiting = [(folder, cells[folder]) for folder in cells if result_of(folder) is None]
+        self.statuses: dict[Path, str] = {}
+
+    def next(self) -> tuple[Path, Experiment] | None:
+        """The first that has not been started."""
+        return self._waiting.pop(0) if self._waiting else None
+
+    def ended(self, folder: Path, status: str) -> None:
+        """Note the status."""
+        self.statuses[folder] = status
+
+    def unwanted(self, running: Iterable[Path]) -> list[Path]:
+        """None: every cell counts."""
+        return []
+
+    def left(self) -> int:
+        """How many wait."""
+        return len(self._waiting)
+
+
 def run_all(
-    cells: Mapping[Path, Experiment], jobs: int, stop: Stop, quiet: bool = False
+    cells: Mapping[Path, Experiment],
+    jobs: int | None,
+    stop: Stop,
+    quiet: bool = False,
+    engine: str = "local",
+    address: str | None = None,
+    resources: Resources | None = None,
 ) -> dict[Path, str]:
     """Run what has not ended, `jobs` at a time; returns the status of every run.
 
     A status is "finished" or "diverged", or, for runs to come back to, "interrupted", "busy" (in
     another process), "failed" (see its run.log) or "killed" (`ATTEMPTS` times).
     """
-    if not 1 <= jobs <= MAX_JOBS:
-        raise ConfigError(f"--jobs must be from 1 to {MAX_JOBS}, not {jobs}.")
-    for folder, experiment in cells.items():
-        prepare(folder, experiment)
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOAD)
-    _start_server()
-    waiting = [folder for folder in cells if result_of(folder) is None]
-    _log.info("%s, %d finished.", counted(len(cells), "run"), len(cells) - len(waiting))
-    running: dict[ForkServerProcess, Path] = {}
-    statuses: dict[Path, str] = {}
-    kills: Counter[Path] = Counter()
-    news = time.monotonic() + NEWS_SECONDS
-    while waiting or running:
-        if stop.number:
-            waiting.clear()
-            for process in running:
-                process.terminate()
-        while waiting and len(running) < jobs:
-            folder = waiting.pop(0)
-            process = context.Process(target=_work, args=(folder,))
-            process.start()
-            running[process] = folder
-        wait([process.sentinel for process in running], timeout=0.5)
-        for process in [p for p in running if not p.is_alive()]:
-            folder = running.pop(process)
-            statuses[folder] = _status(folder, process.exitcode)
-            kills[folder] += statuses[folder] == "killed"
-            if statuses[folder] == "killed" and kills[folder] < ATTEMPTS and not stop.number:
-                waiting.append(folder)
-            left = len(waiting) + len(running)
-            _log.info("%s: %s; %s left.", folder.name, statuses[folder], counted(left, "run"))
-        if not quiet and time.monotonic() >= news:
-            news = time.monotonic() + NEWS_SECONDS
-            steps = [f"{f.name} at step {last_step(f)}" for f in running.values()]
-            _log.info("running: %s.", ", ".join(steps))
+    engines.check(engine, jobs, address)
+    if not cells:
+        return {}
+    with engines.sole_driver(_lock(cells)) as home:
+        for folder, experiment in cells.items():
+            prepare(folder, experiment)
+        plan = Grid(cells)
+        _log.info("%s, %d finished.", counted(len(cells), "run"), len(cells) - plan.left())
+        if plan.left():
+            setup = Setup(home, jobs, address, resources or Resources())
+            with engines.opened(engine, setup) as opened:
+                drive(plan, opened, stop, board(quiet))
     if stop.number:
         name = signal.Signals(stop.number).name
         _log.warning("stopped by %s; run the same command to continue.", name)
-    return {folder: _status(folder, None, statuses.get(folder)) for folder in cells}
+    return {f: status_of(f, None) if f not in plan.statuses else plan.statuses[f] for f in cells}
 
 
-def _start_server() -> None:
-    """Start the process that starts the others; it ignores Ctrl-C.
+def _lock(cells: Iterable[Path]) -> Path:
+    """The lock file of these very runs, beside their directories."""
+    folders = sorted(str(folder.absolute()) for folder in cells)
+    digest = hashlib.sha256("\n".join(folders).encode()).hexdigest()
+    return Path(folders[0]).parent / f".sweep-{digest[:16]}.lock"
 
-    A terminal sends it to all of them, and this one would die of it while it loads torch.
-    """
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # inherited, and it stays so there
+
+def drive(plan: Plan, engine: Engine, stop: Stop, shown: Board) -> None:
+    """Hand the runs of a plan to an engine until all have ended, or all have stopped."""
+    running: dict[Path, Experiment] = {}
+    again: list[tuple[Path, Experiment]] = []
+    tries = _Tries()
+    ended = 0
     try:
-        forkserver.ensure_running()
+        while True:
+            while not stop.number and len(running) < engine.slots:
+                cell = again.pop(0) if again else plan.next()
+                if cell is None:
+                    break
+                running[cell[0]] = cell[1]
+                engine.start(*cell)
+            if not running:
+                return
+            for folder in list(running) if stop.number else plan.unwanted(running):
+                engine.stop(folder)
+            for folder, status in engine.ended(0.5).items():
+                experiment = running.pop(folder)
+                if status == "killed" and not stop.number and tries.one_more(folder):
+                    again.append((folder, experiment))
+                else:
+                    plan.ended(folder, status)
+                    ended += 1
+                left = plan.left() + len(again) + len(running)
+                _log.info("%s: %s; %s left.", folder.name, status, counted(left, "run"))
+            shown.show(running, plan.left() + len(again), ended)
     finally:
-        signal.signal(signal.SIGINT, before)
+        shown.close()
 
 
-def _status(folder: Path, code: int | None, known: str | None = None) -> str:
-    result = result_of(folder)
-    if result is not None:
-        return str(result["status"])
-    names = {_BUSY: "busy", _INTERRUPTED: "interrupted", _FAILED: "failed"}
-    return known or ("interrupted" if code is None else names.get(code, "killed"))
+class _Tries:
+    """How often runs were killed since they last got further than ever before."""
+
+    def __init__(self) -> None:
+        self._kills: Counter[Path] = Counter()
+        self._reached: dict[Path, int] = {}
+
+    def one_more(self, folder: Path) -> bool:
+        """Whether a run that was killed deserves another try: `ATTEMPTS` without progress."""
+        step, before = last_step(folder), self._reached.get(folder, 0)
+        self._kills[folder] = 1 if step > before else self._kills[folder] + 1
+        self._reached[folder] = max(step, before)
+        return self._kills[folder] < ATTEMPTS
 
 
 def last_step(folder: Path) -> int:
     """The step of a run's last record, 0 if it has none."""
-    try:
-        with open(folder / METRICS, "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - 100_000))
-            lines = file.read().split(b"\n")
-        step = parse_object(lines[-2]).get("step")
-        return step if isinstance(step, int) else 0
-    except (OSError, ValueError, IndexError):
-        return 0
-
-
-def _work(folder: Path) -> None:
-    """The whole life of one process: one run."""
-    parent = multiprocessing.parent_process()
-    stop = Stop(orphaned=None if parent is None else lambda: not parent.is_alive())
-    logging.getLogger("roann").setLevel(logging.INFO)
-    with stop.listening():
-        try:
-            execute(folder, stop)
-        except BusyError:
-            sys.exit(_BUSY)
-        except InterruptedRun:
-            sys.exit(_INTERRUPTED)
-        except (RunFileError, UnfinishedRun) as error:
-            print(f"roann: {printable(str(error))}", file=sys.stderr)
-            sys.exit(_INTERRUPTED if isinstance(error, UnfinishedRun) else _FAILED)
-        except Exception as error:
-            with logging_to_file(folder / LOG):
-                _log.exception("the run failed")
-            print(f"roann: {folder}: {printable(str(error))}", file=sys.stderr)
-            sys.exit(_FAILED)
+    return Follower(folder / METRICS).look().step

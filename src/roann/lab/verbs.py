@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal, Union
 
 import tyro
 
-from roann.lab.config import Experiment, Train, parse, read_tables
+from roann.lab.config import Experiment, Resources, Train, parse, parse_resources, read_tables
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +87,22 @@ class Resume(Together):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sweep(OfExperiment):
+class Many(OfExperiment):
+    """Flags of verbs that train many times."""
+
+    # What executes the runs: processes of this machine, Ray, or Slurm.
+    engine: Literal["local", "ray", "slurm"] = "local"
+    # Number of runs at a time; by default 1, or, with another engine, as many as it has room for.
+    jobs: int | None = None
+    # Ray: cluster to use, HOST:PORT or auto; without it, Ray is started on this machine.
+    # Slurm: local, to try it without a cluster.
+    address: str | None = None
+    # What each run gets of a cluster; defaults come from the file's [resources].
+    resources: Resources = field(default_factory=Resources)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep(Many):
     """Run an experiment for every combination of values, each in its own directory.
 
     You can stop a sweep and start it again: finished runs are kept, the others are resumed. Values
@@ -96,8 +111,19 @@ class Sweep(OfExperiment):
 
     grid: tuple[str, ...] = ()  # Fields and their values: `train.lr=0.1,0.5 model.filter=qr,haar`.
     seeds: tuple[int, ...] = ()  # Seeds; the same as `train.seed=...` in --grid.
-    jobs: int = 1  # Number of runs at a time.
     dry_run: bool = False  # Print the run directories and exit.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search(Many):
+    """Search for the best settings with Optuna, each trial in its own run directory.
+
+    By default ρ, width and learning rate are varied around the values of the file. Its [search] can
+    name other fields: `"train.lr" = { low = 1e-4, high = 1e-1, log = true }`, or a list of values.
+    You can stop a search and start it again: it goes on.
+    """
+
+    trials: int = 50  # Number of trials, those of earlier starts included.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +162,8 @@ class Info(Result):
 
 
 VERBS: dict[str, type[Verb]] = {
-    kind.__name__.lower(): kind for kind in (Demo, Run, Resume, Sweep, Probe, Report, Data, Info)
+    kind.__name__.lower(): kind
+    for kind in (Demo, Run, Resume, Sweep, Search, Probe, Report, Data, Info)
 }
 
 
@@ -144,10 +171,11 @@ def read(args: list[str]) -> Verb:
     """The verb of a command line, with its flags; those of an experiment's file included."""
     verbs = dict(VERBS)
     name = args[0] if args else ""
-    if name in ("run", "sweep"):
+    if name in ("run", "sweep", "search"):
         words = [word for word in args[1:] if word.endswith(".toml")] or args[1:2]
         if words and not words[0].startswith("-"):
-            verbs[name] = _with_fields(verbs[name], parse(read_tables(Path(words[0]))))
+            tables = read_tables(Path(words[0]))
+            verbs[name] = _with_fields(verbs[name], parse(tables), parse_resources(tables))
     kinds = tuple(Annotated[kind, tyro.conf.subcommand(verb)] for verb, kind in verbs.items())
     either: Any = Union[kinds]  # noqa: UP007 - made at run time
     if os.environ.get("NO_COLOR"):  # which tyro does not know; it has this name for it
@@ -162,10 +190,13 @@ def read(args: list[str]) -> Verb:
     return verb
 
 
-def _with_fields(verb: type[Verb], base: Experiment) -> type[Verb]:
+def _with_fields(verb: type[Verb], base: Experiment, resources: Resources) -> type[Verb]:
     """The verb with a flag for every field of an experiment, whose defaults are its values."""
     fields: list[tuple[str, Any, Any]] = []
-    for name, settings in (("task", base.task), ("model", base.model), ("train", base.train)):
+    tables = {"task": base.task, "model": base.model, "train": base.train}
+    for name, settings in (
+        tables | ({"resources": resources} if issubclass(verb, Many) else {})
+    ).items():
         # Checked by `parse`, in its words, not by the constructor in tyro's.
         kind = type(settings)
         checks_nothing = {"__post_init__": lambda settings: None}

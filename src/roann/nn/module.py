@@ -97,8 +97,13 @@ class RoaModule(AlphaModule):
         return {"init": self.init} | self._own_settings() | self._alpha_settings() | own
 
     def extra_repr(self) -> str:
-        """Sizes, α, φ, and what else is not the default."""
+        """Sizes, α, φ, a gain that was given, the cap, and what else is not the default."""
         parts = [*self._facts(), f"nonlinearity={self.nonlinearity}"]
+        if self.gain is not None:
+            one = not isinstance(self.gain, Tensor)
+            parts.append(f"gain={self.gain:g}" if one else "gain=one per neuron")
+        if self.max_norm is not None:
+            parts.append(f"max_norm={self.max_norm:.4g}")
         now = {name: getattr(self, name) for name in self._defaults}
         parts += [f"{k}={v}" for k, v in now.items() if v != self._defaults[k]]
         return ", ".join(parts)

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from roann.kernels.activations import ACTIVATIONS
 from roann.lab.limits import HiddenSettings, Length, OneOf, Width, fail
 from roann.lab.models.base import Preset, SequenceSystem, rmsprop
-from roann.lab.models.baselines import TorchSystem
 from roann.lab.models.gru import Gru, GruConfig
 from roann.lab.models.lstm import Lstm, LstmConfig
 from roann.lab.models.recurrence import ConfiguredSystem, Source, row
+from roann.lab.models.torch_layers import TorchSystem
 from roann.lab.models.vanilla_rnn import VanillaRnn, VanillaRnnConfig
 
 CELLS: dict[str, tuple[type[TorchSystem[Any]], Callable[[int], Any]]] = {

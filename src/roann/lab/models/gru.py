@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from roann.lab.limits import HiddenSettings
 from roann.lab.models.base import Preset
-from roann.lab.models.baselines import TorchSystem
 from roann.lab.models.recurrence import row
+from roann.lab.models.torch_layers import TorchSystem
 
 
 class GruConfig(HiddenSettings):

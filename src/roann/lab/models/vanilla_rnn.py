@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from roann.lab.limits import HiddenSettings, OneOf
 from roann.lab.models.base import Preset, adam
-from roann.lab.models.baselines import TorchSystem
 from roann.lab.models.recurrence import row
+from roann.lab.models.torch_layers import TorchSystem
 
 
 class VanillaRnnConfig(HiddenSettings):

@@ -2,14 +2,13 @@
 
 from roann.lab.figures.style import duration
 from roann.lab.report.page import render, write_report
-from roann.lab.report.results import LOST, Arm, Collapse, Goal, Outcome
+from roann.lab.report.results import LOST, Arm, Goal, Outcome
 from roann.lab.report.runs import ReportError, Run, load_run, load_runs
 from roann.lab.report.summary import sections_of
 
 __all__ = [
     "LOST",
     "Arm",
-    "Collapse",
     "Goal",
     "Outcome",
     "ReportError",

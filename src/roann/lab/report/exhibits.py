@@ -157,10 +157,7 @@ def _norms(arms: Sequence[Arm]) -> Iterator[Exhibit]:
 
 def _probed(arms: Sequence[Arm]) -> Iterator[Exhibit]:
     """What the probes of the first seed of each arm measured, mostly the last one of them."""
-    probes = {
-        arm.label: [record for record in arm.runs[0].records if record["kind"] == "probe"]
-        for arm in arms
-    }
+    probes = {arm.label: arm.runs[0].of_kind("probe") for arm in arms}
     flows = {k: flow for k, probe in _last(probes, "gradient_by_step") if (flow := flow_of(probe))}
     if flows:
         kinds = {row.kind for arm in arms if (row := MODELS.get(str(arm.model["name"])))}

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 from roann.lab import records
 from roann.lab.figures.curves import Better, curve_of
@@ -29,7 +29,7 @@ class Goal:
     def of(cls, runs: Sequence[Run]) -> Goal:
         """The goal of runs on one task."""
         facts = next((run.facts for run in runs if "primary" in run.facts), {})
-        sets = [r.get("set") for run in runs for r in run.records if r["kind"] == "eval"]
+        sets = [record.get("set") for run in runs for record in run.of_kind("eval")]
         return cls(
             score=str(facts.get("primary", "loss")),
             better="higher" if facts.get("better") == "higher" else "lower",
@@ -49,14 +49,6 @@ class Goal:
     def best(self, scores: Sequence[float]) -> float | None:
         """The best of some scores; None if there are none."""
         return (max if self.better == "higher" else min)(scores, default=None)
-
-
-class Collapse(NamedTuple):
-    """A run that had learned, and lost it again."""
-
-    held: int  # step of the last evaluation at which it had learned
-    gone: int  # step of the first evaluation at which it was lost, or of the last finite update
-    diverged: bool = False  # whether it ended in numbers that are not finite
 
 
 @dataclass(frozen=True)
@@ -95,10 +87,10 @@ class Outcome:
         """Test score at the best validation score; None without a validation set."""
         return self._score("selected") if "validation" in self._summary["final"] else None
 
-    def curve(self, score: str | None = None) -> list[tuple[int, float]]:
-        """(step, value) of a score at every evaluation of the set shown; by default the primary."""
-        found = curve_of(self.run.records, score or self.goal.score, set=self.goal.set)
-        return [(int(step), value) for step, value in zip(found.x, found.y, strict=True)]
+    def curve(self, score: str | None = None, x: str = "step") -> list[tuple[float, float]]:
+        """(x, value) of a score at every evaluation of the set shown; by default the primary."""
+        found = curve_of(self.run.records, score or self.goal.score, set=self.goal.set, x=x)
+        return list(zip(found.x, found.y, strict=True))
 
     @property
     def lost(self) -> bool:
@@ -109,20 +101,15 @@ class Outcome:
         return end is None or end < LOST
 
     @cached_property
-    def collapses(self) -> list[Collapse]:
-        """Every time the run had learned and lost it again."""
-        found = []
-        held: int | None = None
-        for step, value in self.curve():
+    def collapses(self) -> int:
+        """How often the run had learned and lost it again."""
+        count, held = 0, False
+        for _, value in self.curve():
             way = self.goal.progress(value)
-            if way is not None and way > LEARNED:
-                held = step
-            elif way is not None and way < LOST and held is not None:
-                found.append(Collapse(held, step))
-                held = None
-        if held is not None and self.run.status == "diverged":
-            found.append(Collapse(held, self.run.steps, diverged=True))
-        return found
+            if way is not None:
+                count += held and way < LOST
+                held = way > LEARNED or (held and way >= LOST)
+        return count + (held and self.run.status == "diverged")
 
 
 @dataclass(frozen=True)
@@ -156,7 +143,7 @@ class Arm:
     @property
     def collapsed(self) -> int:
         """How many runs had learned and lost it again, at some time."""
-        return sum(bool(outcome.collapses) for outcome in self.outcomes)
+        return sum(outcome.collapses > 0 for outcome in self.outcomes)
 
     @property
     def best(self) -> float | None:

@@ -52,8 +52,12 @@ class Run:
     @property
     def facts(self) -> Mapping[str, Any]:
         """What the run said of itself when it began: primary score, trivial scores, parameters."""
-        starts = (r for r in self.records if r["kind"] == "event" and r.get("event") == "start")
+        starts = (r for r in self.of_kind("event") if r.get("event") == "start")
         return next(starts, {}) or self.result
+
+    def of_kind(self, kind: str) -> list[dict[str, Any]]:
+        """Its records of one kind."""
+        return [record for record in self.records if record["kind"] == kind]
 
     @property
     def steps(self) -> int:

@@ -11,6 +11,7 @@ from roann.lab.tasks.base import Batch, Task, mean_scores
 from roann.lab.tasks.copying import Copying, CopyingConfig
 from roann.lab.tasks.double_moon import DoubleMoon, DoubleMoonConfig
 from roann.lab.tasks.mnist import LINEAR_SOFTMAX, PsMnistConfig, SequentialMnist, SMnistConfig
+from roann.lab.tasks.series import Archive, ArchiveConfig, DigitsConfig, SpokenDigits
 
 __all__ = ["TASKS", "Batch", "Task", "TaskRow", "mean_scores"]
 
@@ -73,5 +74,21 @@ TASKS: dict[str, TaskRow] = {
         SequentialMnist,
         "Sequential MNIST",
         "The 784 pixels of a handwritten digit, one at a time in reading order.",
+    ),
+    "ucr": TaskRow(
+        ArchiveConfig,
+        Archive,
+        "UCR and UEA archive",
+        "Measured series, one step at a time; at the end of each the network must name its class.",
+        size=("problem", "problem"),
+    ),
+    "digits": TaskRow(
+        DigitsConfig,
+        SpokenDigits,
+        "Spoken digits",
+        "Recordings of spoken digits, as log-mel frames, frames of samples, or samples one at a "
+        "time; at the end of each the network must name the digit. The speakers of the test "
+        "recordings are those of the training recordings.",
+        size=("view", "view"),
     ),
 }

@@ -128,10 +128,13 @@ class EpochTask(Task):
         epoch, k = divmod(step, self.epoch_steps)
         # The last order is kept: to draw 60,000 places again for each batch would cost 1 ms.
         if self._order is None or self._order[0] != (seed, epoch):
-            rng = generator(seed, self.stream, "order", epoch)
-            order = torch.randperm(self.epoch_steps * self.batch_size, generator=rng)
+            order = self.order(generator(seed, self.stream, "order", epoch))
             self._order = (seed, epoch), order.to(self.device)
         return self._order[1][k * self.batch_size : (k + 1) * self.batch_size]
+
+    def order(self, rng: torch.Generator) -> Tensor:
+        """The examples of an epoch, one batch after another."""
+        return torch.randperm(self.epoch_steps * self.batch_size, generator=rng)
 
 
 def mean_scores(parts: Iterable[tuple[Mapping[str, float], int]]) -> dict[str, float]:

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from roann.estimators.series import Floats
-
+Floats = NDArray[np.float64]
 MISSING = ("?", "nan", "")
 
 

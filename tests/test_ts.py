@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("sklearn", reason="the extra [estimators] is not installed")
 from roann.estimators import RoaClassifier, read_ts
 
-REAL = Path(os.environ.get("ROANN_UCR") or Path(__file__).parents[3] / "shared" / "data" / "ucr")
+REAL = Path(os.environ.get("ROANN_DATA") or Path(__file__).parents[2] / "shared" / "data") / "ucr"
 HEAD = "# words\n\n@problemName Made\n@timeStamps false\n"
 
 
@@ -78,7 +78,7 @@ def test_what_is_read_can_be_fitted(tmp_path):
 @pytest.mark.slow
 def test_the_real_files():
     if not REAL.is_dir():
-        pytest.skip("the UCR files are not here: set ROANN_UCR")
+        pytest.skip("the UCR files are not here: set ROANN_DATA")
     found = read_ts(REAL / "JapaneseVowels" / "JapaneseVowels_TRAIN.ts")
     assert (len(found.X), len(found.classes)) == (270, 9)
     assert (min(map(len, found.X)), max(map(len, found.X)), found.X[0].shape[1]) == (7, 26, 12)

@@ -1,0 +1,1 @@
+"""What more processes, machines and runs at a time bring, and what they cost."""

@@ -1,0 +1,128 @@
+"""`python -m benchmarks.scale`: measure on this machine, write a record, fill the page."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks import machine
+from benchmarks.record import RecordError, SkippedError
+from benchmarks.scale import runs, steps, tables
+from paper.pages import filled
+
+SCHEMA = 1
+PAGE = Path("docs/scale.md")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Parse, measure or write; returns the exit code."""
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # for the processes it starts
+    try:
+        args = _parser().parse_args(argv)
+        if args.write_docs:
+            record, page = args.write_docs
+            made = filled(page.read_text(encoding="utf-8"), tables.blocks(read(record)))
+            page.write_text(made, encoding="utf-8")
+        else:
+            _measure(args.quick, args.passes, args.out)
+    except SystemExit as end:  # argparse has said why
+        return int(end.code or 0)
+    except (OSError, RecordError) as error:
+        print(f"benchmarks.scale: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    words = "Measure what more processes and more runs at a time bring; write a record."
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.scale", description=words)
+    add = parser.add_argument
+    add("--quick", action="store_true", help="small sizes: to see that it works, not how fast")
+    add("--passes", type=_count, default=3, help="how often to measure all updates (default: 3)")
+    words = "where the record goes (default: results/bench)"
+    add("--out", type=Path, default=Path("results/bench"), metavar="DIR", help=words)
+    words = f"measure nothing; fill the tables of a page, as {PAGE}, from a record"
+    add("--write-docs", nargs=2, type=Path, metavar=("RECORD", "PAGE"), help=words)
+    return parser
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 100:
+        raise argparse.ArgumentTypeError(f"expected a number from 1 to 100, got {text!r:.60}")
+    return int(text)
+
+
+def _measure(quick: bool, passes: int, out: Path) -> None:
+    settings = {"quick": quick, "passes": 1 if quick else passes, "updates": 2 if quick else 5}
+    settings |= {"jobs": runs.JOBS, "runs": [2, 4] if quick else [10, 60]}
+    settings |= {"steps": 20 if quick else 300, "checkpoint_every": 20 if quick else 2000}
+    record: dict[str, Any] = {"schema": SCHEMA, "environment": machine.describe()}
+    record |= {"settings": settings, "steps": {}, "sweeps": {}, "kill": {}, "skipped": {}}
+    out.mkdir(parents=True, exist_ok=True)  # before minutes of work, not after
+    for _ in range(settings["passes"]):
+        _add_steps(record, quick)
+    with tempfile.TemporaryDirectory() as folder:
+        _add_runs(record, Path(folder))
+    cpu = re.sub(r"\(r\)|\(tm\)", "", record["environment"]["cpu"].lower())
+    words = re.sub(r"[^a-z0-9]+", "-", cpu).strip("-") or "unknown"
+    small = "-quick" if quick else ""
+    path = out / f"scale-{words}-{record['environment']['cores']}c{small}.json"
+    path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    print(tables.text(record))
+    print(f"benchmarks.scale: written to {path}", file=sys.stderr)
+
+
+def _add_steps(record: dict[str, Any], quick: bool) -> None:
+    """One pass through all cases and ways; samples of earlier passes are kept."""
+    for name, case in steps.CASES.items():
+        here = replace(case, T=30, B=8, N=16) if quick else case
+        ways = record["steps"].setdefault(name, {})
+        for way in steps.WAYS:
+            start = time.perf_counter()
+            found = steps.measure(here, way, record["settings"]["updates"])
+            found["samples"] = ways.get(way.name, {"samples": []})["samples"] + found["samples"]
+            ways[way.name] = found
+            print(f"{name}: {way.name}: {time.perf_counter() - start:.1f} s", file=sys.stderr)
+
+
+def _add_runs(record: dict[str, Any], folder: Path) -> None:
+    settings = record["settings"]
+    for engine in runs.ENGINES:
+        try:
+            sizes = [runs.sweep(engine, n, settings["steps"], folder) for n in settings["runs"]]
+            record["sweeps"][engine] = sizes
+        except SkippedError as why:
+            record["skipped"][f"sweep, {engine}"] = str(why)
+    try:
+        record["kill"] = runs.kill(settings["checkpoint_every"], folder)
+    except SkippedError as why:
+        record["skipped"]["kill"] = str(why)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The record of a file."""
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        if record["schema"] == SCHEMA and {"steps", "sweeps", "kill"} <= record.keys():
+            return dict(record)
+    except (json.JSONDecodeError, KeyError, TypeError, AttributeError):
+        pass
+    raise RecordError(
+        f"{path}: expected a record of benchmarks.scale of schema {SCHEMA}; measure again with "
+        "this version"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
