@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import socket
 import time
 from contextlib import ExitStack
@@ -226,6 +227,7 @@ def _connect(address: str | None) -> str:
         raise ClusterError(f"no Ray cluster answers at {address}; start one with `ray start`.")
     logging.getLogger("ray").setLevel(logging.CRITICAL)
     own: dict[str, Any] = {} if address else {"include_dashboard": False}
+    handler = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(
             address=address or "local", logging_level=logging.CRITICAL, log_to_driver=False, **own
@@ -233,6 +235,8 @@ def _connect(address: str | None) -> str:
     except (ConnectionError, RuntimeError, ValueError) as error:
         what = f"no Ray cluster at {address}" if address else "Ray could not be started"
         raise ClusterError(f"{what} ({_line(error)}).") from None
+    finally:
+        signal.signal(signal.SIGTERM, handler)  # Ray's own would end this process at once
     return str(ray.get_runtime_context().gcs_address)
 
 
