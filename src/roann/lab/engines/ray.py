@@ -62,7 +62,7 @@ class Ray:
         self._shared = True
         self._tasks: dict[Path, _Task] = {}
         self._over: dict[Path, str] = {}
-        self._warned = False
+        self._asked: set[str] = set()
         self._head = _connect(setup.address)
         self._look = 0.0
         here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
@@ -77,6 +77,7 @@ class Ray:
 
     def start(self, folder: Path, experiment: Experiment) -> None:
         """Hand a run to Ray."""
+        self._look = 0.0  # a run that starts again may have lost its machine: the head, too
         self._check_head()
         run = str(folder.absolute())
         options = self._options(experiment)
@@ -110,9 +111,12 @@ class Ray:
         resources = self._setup.resources
         cores, gpus = resources.of(experiment.train)
         wanted = {"CPU": float(cores), "GPU": gpus, "memory": (resources.memory or 0) * 1e9}
-        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        if not any(all(have.get(k, 0) >= v for k, v in wanted.items()) for have in nodes):
-            self._lacks(", ".join(f"{k} {v:g}" for k, v in wanted.items() if v))
+        words = ", ".join(f"{k} {v:g}" for k, v in wanted.items() if v)
+        if words not in self._asked:  # once: Ray may wait for its head, and end this process
+            self._asked.add(words)
+            nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+            if not any(all(have.get(k, 0) >= v for k, v in wanted.items()) for have in nodes):
+                self._lacks(words)
         return {"num_cpus": cores, "num_gpus": gpus} | (
             {"memory": wanted["memory"]} if resources.memory else {}
         )
@@ -122,9 +126,7 @@ class Ray:
             raise ConfigError(
                 f"[resources]: this machine does not have {wanted} for a run; ask for less."
             )
-        if not self._warned:
-            _log.warning("no machine of the cluster has %s for a run; waiting for one.", wanted)
-            self._warned = True
+        _log.warning("no machine of the cluster has %s for a run; waiting for one.", wanted)
 
     def ended(self, seconds: float) -> dict[Path, str]:
         """Take what tasks have sent, and return the runs that have ended."""
