@@ -136,6 +136,7 @@ def _ends(words) -> int:
     return process.exitcode
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_trials_that_go_on(tmp_path):
     words = [*written(tmp_path, length=1000, checkpoint_every=100), "-q", "--trials", "2"]
     runs = tmp_path / "runs"
