@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from roann.estimators import RoaClassifier, RoaForecaster, RoaRegressor
 from roann.estimators.fitting import Member, Recipe
@@ -15,18 +16,37 @@ CELLS: dict[str, Any] = {"LSTM": nn.LSTM, "GRU": nn.GRU}
 
 
 class Gated(nn.Module):
-    """An `nn.LSTM` or `nn.GRU` that gives its states and the last ones, as `RoaRNN` does."""
+    """An `nn.LSTM` or `nn.GRU` that gives its states and the last ones, as `RoaRNN` does.
+
+    Each direction is a module of its own, and packed series are padded: torch's own layers take a
+    time that grows with the square of the length if series are packed.
+    """
 
     def __init__(self, cell: str, inputs: int, width: int, both: bool, seed: int) -> None:
         super().__init__()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            self.net = CELLS[cell](inputs, width, bidirectional=both)
+            self.nets = nn.ModuleList(CELLS[cell](inputs, width) for _ in range(1 + both))
 
     def forward(self, u: Any) -> tuple[Any, Tensor]:
         """States of all steps, and the last of each direction."""
-        output, last = self.net(u)
-        return output, last[0] if isinstance(last, tuple) else last
+        packed = isinstance(u, PackedSequence)
+        x, lengths = pad_packed_sequence(u) if packed else (u, torch.full((u.shape[1],), len(u)))
+        ends, columns = lengths - 1, torch.arange(len(lengths))
+        states, lasts = [], []
+        for direction, net in enumerate(self.nets):
+            found = net(_turned(x, ends) if direction else x)[0]
+            lasts.append(found[ends, columns])
+            states.append(_turned(found, ends) if direction else found)
+        output = torch.cat(states, dim=-1)
+        return pack_padded_sequence(output, lengths) if packed else output, torch.stack(lasts)
+
+
+def _turned(x: Tensor, ends: Tensor) -> Tensor:
+    """Each series (T, B, …) backwards; what lies beyond its end stays."""
+    t = torch.arange(len(x)).unsqueeze(1)
+    index = torch.where(t <= ends, ends - t, t)
+    return x.gather(0, index.unsqueeze(2).expand_as(x))
 
 
 class _Peer:

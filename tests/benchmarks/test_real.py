@@ -9,7 +9,10 @@ import pytest
 
 pytest.importorskip("sklearn", reason="the extra [estimators] is not installed")
 
-from benchmarks.real import minirocket, records, sets, systems, tables
+import torch
+from torch.nn.utils.rnn import pack_padded_sequence
+
+from benchmarks.real import minirocket, peers, records, sets, systems, tables
 from benchmarks.real.__main__ import main
 from paper import ROOT
 from paper.pages import filled
@@ -134,13 +137,32 @@ def test_forecasts_use_the_past_alone(data):
         assert np.array_equal(ahead, made.X_test[0][at : at + 12, 0])
 
 
+@pytest.mark.parametrize("cell", ["LSTM", "GRU"])
+def test_peers_are_torchs_own_layers_in_both_directions(cell):
+    """States, last states and gradients, of packed series and of equal lengths."""
+    ours = peers.Gated(cell, 3, 5, True, seed=4)
+    torch.manual_seed(4)
+    theirs = getattr(torch.nn, cell)(3, 5, bidirectional=True)
+    x = torch.randn(9, 4, 3, generator=torch.Generator().manual_seed(0))
+    for given in (x, pack_padded_sequence(x, torch.tensor([9, 7, 7, 1]))):
+        found, wanted = [], []
+        for net, kept in ((ours, found), (theirs, wanted)):
+            output, last = net(given)
+            output = getattr(output, "data", output)
+            last = last[0] if isinstance(last, tuple) else last
+            loss = output.square().sum() + last.sum()
+            kept += [output, last, *torch.autograd.grad(loss, list(net.parameters()))]
+        for a, b in zip(found, wanted, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+
+
 def test_peers_have_the_layer_of_their_name_and_it_is_trained(data):
     made = replace(sets.SETS["GunPoint"](data), epochs=3)  # the head starts at zero
     for name in ("LSTM", "GRU"):
         kind = systems.PEERS[name, systems.RoaClassifier]
         weights = []
         for rate in (0.03, 1e-12):
-            net = systems._fitted(kind, made, 0, rate)[0].networks_[0].layers[0].net
+            net = systems._fitted(kind, made, 0, rate)[0].networks_[0].layers[0].nets[1]
             assert type(net).__name__ == name
             weights.append(net.weight_hh_l0.detach())
         assert float((weights[0] - weights[1]).abs().max()) > 1e-3

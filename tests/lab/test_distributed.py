@@ -138,7 +138,7 @@ def test_sigterm_to_one_rank_stops_all(tmp_path, group):
 
 def test_a_run_goes_on_with_another_number_of_processes(tmp_path):
     """Two processes, of which one gets SIGTERM; then one: the curve is that of one process."""
-    plan = SMALL | {"length": 400, "checkpoint_every": 20, "log_every": 10, "eval_every": 50}
+    plan = SMALL | {"length": 1000, "checkpoint_every": 200, "log_every": 10, "eval_every": 500}
     file = file_of(tmp_path, **plan)
     assert main(["run", str(file), "--out", str(tmp_path / "one"), "-q"]) == 0
     process = started("run", file, "--out", tmp_path / "two", "--processes", 2)
@@ -148,13 +148,13 @@ def test_a_run_goes_on_with_another_number_of_processes(tmp_path):
     assert err.count("go on with: roann resume") == 1
     assert "Traceback" not in err
     step = world(tmp_path / "two")[0]
-    assert 0 < step < 400
+    assert 0 < step < 1000
     assert main(["resume", str(tmp_path / "two"), "-q"]) == 0
     moved = [line for line in lines(tmp_path / "two") if line.get("event") == "moved"]
     assert moved == [{"kind": "event", "step": step, "epoch": None, "event": "moved",
                       "to": {"processes": 1}}]  # fmt: skip
     steps = [line["step"] for line in lines(tmp_path / "two") if line["kind"] == "train"]
-    assert steps == list(range(10, 401, 10))
+    assert steps == list(range(10, 1001, 10))
     for one, two in zip(*([r for r in lines(tmp_path / name) if r["kind"] == "eval"]
                           for name in ("one", "two")), strict=True):  # fmt: skip
         assert two["cross_entropy"] == pytest.approx(one["cross_entropy"], rel=1e-3)

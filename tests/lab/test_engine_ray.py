@@ -91,6 +91,24 @@ def ended(process) -> int:
     return process.exitcode
 
 
+def command(*words):
+    """The command in a process of its own, with what it says."""
+    return subprocess.run([sys.executable, "-m", "roann", *words], capture_output=True, text=True)
+
+
+def test_a_worker_may_die(cluster, tmp_path):
+    """The one in `make test`; what else may die is in the long proofs below."""
+    words, cells = swept(tmp_path, 1)
+    driver = commanded(*words, "--address", cluster.address, "-q")
+    until(lambda: has_checkpoint(cells[0]), 300)
+    (worker,) = cluster.workers(cells[0].name)
+    os.kill(worker, signal.SIGKILL)
+    assert ended(driver) == 0
+    assert_undisturbed(tmp_path, cells)
+    assert not list((tmp_path / "runs").glob(".sweep*"))
+
+
+@pytest.mark.slow
 def test_workers_and_drivers_may_die(cluster, tmp_path):
     words, cells = swept(tmp_path, 2)
     words += ["--address", cluster.address, "-q"]
@@ -105,7 +123,6 @@ def test_workers_and_drivers_may_die(cluster, tmp_path):
     assert not all(result_of(cell) for cell in cells)
     assert ended(commanded(*words)) == 0
     assert_undisturbed(tmp_path, cells)
-    assert not list((tmp_path / "runs").glob(".sweep*"))
 
 
 @pytest.mark.slow
@@ -129,23 +146,24 @@ def test_what_is_not_shared_comes_home(cluster, hidden):
 
 
 @pytest.mark.slow
-def test_ctrl_c_brings_the_last_checkpoint_home(cluster, hidden):
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 75)])
+def test_a_signal_brings_the_last_checkpoint_home(cluster, hidden, number, code):
     if not cluster.hides:
         pytest.skip("mount namespaces are not permitted here")
-    folder = hidden / "ctrl-c"
+    folder = hidden / number.name
     folder.mkdir()
-    # No checkpoint but the last one: what is at home was sent after Ctrl-C.
+    # No checkpoint but the last one: what is at home was sent after the signal.
     plan = {"length": 30_000, "checkpoint_every": 0, "eval_every": 30_000}
     words, cells = swept(folder, 3, **plan)
     words += ["--address", cluster.address]
     until_seen = [sys.executable, "-m", "roann", *words]
     with subprocess.Popen(until_seen, stderr=subprocess.PIPE, text=True) as driver:
         until(lambda: sum((cell / "metrics.jsonl").exists() for cell in cells) == 2, 300)
-        driver.send_signal(signal.SIGINT)
+        driver.send_signal(number)
         said = driver.stderr.read()
-    assert driver.returncode == 130
+    assert driver.returncode == code
     assert "does not see" in said
-    assert "stopped by SIGINT; run the same command to continue." in said
+    assert f"stopped by {number.name}; run the same command to continue." in said
     assert "Traceback" not in said
     assert sum(has_checkpoint(cell) for cell in cells) == 2  # the third had not begun
     assert all(free(cell) for cell in cells)
@@ -199,9 +217,7 @@ def test_a_ray_of_its_own_goes_with_its_driver(tmp_path):
     until(lambda: any(has_checkpoint(cell) for cell in cells), 300)
     kill(driver)
     until(lambda: all(free(cell) for cell in cells if cell.exists()))
-    said = subprocess.run(
-        [sys.executable, "-m", "roann", *words, "--json"], capture_output=True, text=True
-    )
+    said = command(*words, "--json")
     assert said.returncode == 0, said.stderr
     found = json.loads(said.stdout)
     assert found["runs"] == {str(cell): "finished" for cell in cells}
@@ -211,12 +227,28 @@ def test_a_ray_of_its_own_goes_with_its_driver(tmp_path):
 
 
 @pytest.mark.slow
-def test_what_a_cluster_cannot_give_is_said(cluster, tmp_path, capfd):
+@pytest.mark.parametrize(
+    ("flags", "code", "said"),
+    [
+        (["--resources.cores", "999"], 2, "this machine does not have CPU 999 for a run"),
+        (["--address", "ray://127.0.0.1:1"], 2, "--address must be HOST:PORT or auto"),
+        (["--address", "127.0.0.1:1"], 75, "no Ray cluster answers at 127.0.0.1:1"),
+    ],
+)
+def test_what_a_cluster_cannot_give_is_said(tmp_path, flags, code, said):
     words, _ = swept(tmp_path, 1)
-    assert ended(commanded(*words, "--resources.cores", "999")) == 2
-    assert ended(commanded(*words, "--address", "ray://127.0.0.1:1")) == 2
-    assert ended(commanded(*words, "--address", "127.0.0.1:1")) == 75
-    said = capfd.readouterr().err.splitlines()
-    assert "this machine does not have CPU 999 for a run; ask for less." in said[1]
-    assert "--address must be HOST:PORT or auto" in said[3]
-    assert "no Ray cluster answers at 127.0.0.1:1" in said[-1]
+    done = command(*words, *flags)
+    assert done.returncode == code
+    assert said in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.slow
+def test_a_search_on_ray(cluster, tmp_path):
+    pytest.importorskip("optuna", reason="the extra [search] is not installed")
+    words, _ = swept(tmp_path, 1, length=100)
+    words = ["search", words[1], "--root", str(tmp_path / "runs"), "--engine", "ray"]
+    words += ["--address", cluster.address, "--trials", "4", "--jobs", "2", "-q", "--json"]
+    found = json.loads(command(*words).stdout)
+    assert [row["state"] for row in found["trials"]] == ["complete"] * 4
+    assert all(result_of(Path(row["directory"]))["steps"] == 100 for row in found["trials"])
+    assert found["best"]["score"] == min(row["score"] for row in found["trials"])

@@ -107,6 +107,7 @@ def test_what_is_missing_or_wrong_is_said(tmp_path, capsys, monkeypatch):
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.slow
 def test_a_search_that_is_killed_goes_on_with_the_same_trials(tmp_path):
     plan = {"length": 400, "checkpoint_every": 5, "eval_every": 400}
     words = [*written(tmp_path, **plan), "-q", "--trials", "3"]
@@ -136,6 +137,7 @@ def _ends(words) -> int:
     return process.exitcode
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_trials_that_go_on(tmp_path):
     words = [*written(tmp_path, length=1000, checkpoint_every=100), "-q", "--trials", "2"]
     runs = tmp_path / "runs"

@@ -13,6 +13,7 @@ import logging
 import math
 import signal
 import time
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -243,7 +244,9 @@ def _study(journal: Path, experiment: Experiment, direction: str) -> optuna.Stud
     )
     # A search that goes on must not draw again what it has drawn.
     seed = (plan.seed + len(study.get_trials(deepcopy=False))) % 2**32
-    study.sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)
+    with warnings.catch_warnings():  # that trials in progress count is new in some versions
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        study.sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)
     return study
 
 

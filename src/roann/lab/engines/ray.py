@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import socket
 import time
 from contextlib import ExitStack
@@ -61,7 +62,7 @@ class Ray:
         self._shared = True
         self._tasks: dict[Path, _Task] = {}
         self._over: dict[Path, str] = {}
-        self._warned = False
+        self._asked: set[str] = set()
         self._head = _connect(setup.address)
         self._look = 0.0
         here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
@@ -76,6 +77,7 @@ class Ray:
 
     def start(self, folder: Path, experiment: Experiment) -> None:
         """Hand a run to Ray."""
+        self._look = 0.0  # a run that starts again may have lost its machine: the head, too
         self._check_head()
         run = str(folder.absolute())
         options = self._options(experiment)
@@ -109,9 +111,12 @@ class Ray:
         resources = self._setup.resources
         cores, gpus = resources.of(experiment.train)
         wanted = {"CPU": float(cores), "GPU": gpus, "memory": (resources.memory or 0) * 1e9}
-        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        if not any(all(have.get(k, 0) >= v for k, v in wanted.items()) for have in nodes):
-            self._lacks(", ".join(f"{k} {v:g}" for k, v in wanted.items() if v))
+        words = ", ".join(f"{k} {v:g}" for k, v in wanted.items() if v)
+        if words not in self._asked:  # once: Ray may wait for its head, and end this process
+            self._asked.add(words)
+            nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+            if not any(all(have.get(k, 0) >= v for k, v in wanted.items()) for have in nodes):
+                self._lacks(words)
         return {"num_cpus": cores, "num_gpus": gpus} | (
             {"memory": wanted["memory"]} if resources.memory else {}
         )
@@ -121,9 +126,7 @@ class Ray:
             raise ConfigError(
                 f"[resources]: this machine does not have {wanted} for a run; ask for less."
             )
-        if not self._warned:
-            _log.warning("no machine of the cluster has %s for a run; waiting for one.", wanted)
-            self._warned = True
+        _log.warning("no machine of the cluster has %s for a run; waiting for one.", wanted)
 
     def ended(self, seconds: float) -> dict[Path, str]:
         """Take what tasks have sent, and return the runs that have ended."""
@@ -226,6 +229,7 @@ def _connect(address: str | None) -> str:
         raise ClusterError(f"no Ray cluster answers at {address}; start one with `ray start`.")
     logging.getLogger("ray").setLevel(logging.CRITICAL)
     own: dict[str, Any] = {} if address else {"include_dashboard": False}
+    handler = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(
             address=address or "local", logging_level=logging.CRITICAL, log_to_driver=False, **own
@@ -233,6 +237,8 @@ def _connect(address: str | None) -> str:
     except (ConnectionError, RuntimeError, ValueError) as error:
         what = f"no Ray cluster at {address}" if address else "Ray could not be started"
         raise ClusterError(f"{what} ({_line(error)}).") from None
+    finally:
+        signal.signal(signal.SIGTERM, handler)  # Ray's own would end this process at once
     return str(ray.get_runtime_context().gcs_address)
 
 

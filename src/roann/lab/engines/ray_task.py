@@ -97,13 +97,17 @@ def attend(
 def _execute(folder: Path, ear: _Ear, sender: Sender | None) -> Iterator[Told | Piece | Names]:
     for process in persist(folder):
         send = time.monotonic() + SEND_SECONDS
-        while process.alive():
-            wait([process.sentinel], timeout=0.1)
-            if ear.heard:
+        try:
+            while process.alive():
+                wait([process.sentinel], timeout=0.1)
+                if ear.heard:
+                    process.ask_to_stop()
+                if sender is not None and time.monotonic() >= send:
+                    yield from sender.pack()
+                    send = time.monotonic() + SEND_SECONDS
+        finally:
+            if process.alive():  # the task was taken back
                 process.ask_to_stop()
-            if sender is not None and time.monotonic() >= send:
-                yield from sender.pack()
-                send = time.monotonic() + SEND_SECONDS
     if sender is not None:
         yield from sender.pack()
     yield Told("ended", process.status(), process.words())

@@ -1,0 +1,147 @@
+"""`benchmarks.scale`: a record whose derived numbers are known, and the page of a real one."""
+
+import json
+import math
+import re
+from pathlib import Path
+
+import pytest
+from made_records import ENVIRONMENT
+
+from benchmarks.scale import estimate, tables
+from benchmarks.scale.__main__ import main, read
+from benchmarks.scale.estimate import COLLECTIVES, LATENCY, Grid, Update
+from benchmarks.scale.steps import (
+    CASES,
+    HALF,
+    ONE,
+    SILENT,
+    STRONG,
+    THREADS,
+    WAYS,
+    WEAK,
+    WEAK_SILENT,
+)
+from paper.pages import filled
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs/scale.md"
+SECONDS = {ONE: 1.1, HALF: 0.6, THREADS: 0.7, STRONG: 0.8, SILENT: 0.6, WEAK: 1.25}
+SECONDS |= {WEAK_SILENT: 1.0}
+
+
+def made_record():
+    """An update takes 0.1 s and 0.01 s per example; two processes lose a quarter and a fifth."""
+    ways = {
+        way.name: {"samples": [SECONDS[way.name]] * 3, "sent": 2e6, "collective": 1e-4,
+                   "parameters": 500_000}
+        for way in WAYS
+    }  # fmt: skip
+    sweep = {"runs": 10, "seconds": 30.0, "trained": 40.0, "driver": 2.0}
+    large = {"runs": 60, "seconds": 130.0, "trained": 215.0, "driver": 2.5}
+    return {
+        "schema": 1,
+        "environment": ENVIRONMENT,
+        "settings": {"quick": False, "passes": 3, "updates": 1, "jobs": 2},
+        "steps": dict.fromkeys(CASES, ways),
+        "sweeps": {"local": [sweep, large]},
+        "kill": {"period": 10.0, "lost": 9.0, "restart": 5.0, "to_next": 15.0},
+        "skipped": {"sweep, ray": "not installed"},
+    }
+
+
+def test_an_update_on_many_machines():
+    """By hand: a + k·b, and rings of 2 (w − 1) messages."""
+    model = estimate.update(made_record())
+    assert (model.batch, model.parameters) == (100, 500_000)
+    assert model.fixed == pytest.approx(0.1)
+    assert model.per_example == pytest.approx(0.01)
+    assert model.seconds(1) == pytest.approx(1.1)
+    four = 0.1 + 0.25 + COLLECTIVES * 6 * LATENCY + 6 / 4 * 2e6 / 1.25e9
+    assert model.seconds(4) == pytest.approx(four)
+    assert model.seconds(4, 400) == pytest.approx(four + 0.75)
+    assert model.parts(3)["examples"] == pytest.approx(0.34)  # the largest part has 34 of 100
+
+
+def test_where_scaling_stops():
+    """With fast messages, at one machine for each example; with slow ones, earlier."""
+    assert Update(0.0, 1.0, 0, 16).best() == 16
+    assert Update(0.0, 1.0, 0, 16).worth() == 16
+    assert Update(1.0, 1.0, 0, 16).worth() == 16  # 17 / (16 · 2) is above a half
+    assert Update(4.0, 1.0, 0, 16).worth(0.49) == 5  # 20 / (5 · 8), but 20 / (6 · 7)
+    slow = Update(0.0, 1e-3, 10**8, 16)
+    assert slow.best() == 1
+
+
+def test_noise_does_not_make_time_negative():
+    record = made_record()
+    record["steps"] = {
+        case: ways | {HALF: ways[HALF] | {"samples": [2.0]}}
+        for case, ways in record["steps"].items()
+    }
+    model = estimate.update(record)
+    assert model.fixed == 0
+    assert model.seconds(1) == pytest.approx(1.1)
+
+
+def test_a_grid_of_runs():
+    overhead, driver = estimate.marginal(made_record(), "local")
+    assert overhead == pytest.approx((2 * 100 - 175) / 50)
+    assert driver == pytest.approx(0.01)
+    grid = Grid(run_seconds=100.0, overhead=0.5, driver=0.01, cores=2, runs=1000)
+    assert grid.hours(1) == pytest.approx(500 * 100.5 / 3600)
+    assert grid.hours(300) == pytest.approx(2 * 100.5 / 3600)  # 600 cores: two rounds
+    assert grid.hours(500) == grid.hours(10_000) == pytest.approx(100.5 / 3600)
+    assert grid.served() == pytest.approx(5025)
+    assert Grid(0.0, 0.001, 0.01, 2, 1000).hours(9) == pytest.approx(10 / 3600)  # the driver's time
+    assert Grid(1.0, 0.0, 0.0, 2).served() == math.inf
+
+
+def test_the_tables():
+    text = tables.text(made_record())
+    assert "| psMNIST, N = 512: 1 process | 1.100 s | 1 | – | – |" in text
+    assert "| psMNIST, N = 512: 2 processes | 800.0 ms | 1.38 | 2 MB | 25 % |" in text
+    assert "2 processes, twice the batch | 1.250 s | 1.76 | 2 MB | 20 % |" in text
+    assert "do not talk" not in text
+    assert "| local | 60 | 3.58 s | 1,662 | 0.50 s | 10 ms |" in text
+    assert "| cost of a kill with checkpoints every 60 s, on average | 35.0 |" in text
+    assert "- not measured: sweep, ray: not installed" in text
+    assert "| 64 machines, overhead of local |" in text
+
+
+def test_the_committed_page_is_that_of_the_committed_record():
+    page = PAGE.read_text(encoding="utf-8")
+    (name,) = set(re.findall(r"`(results/bench/scale-[\w-]+\.json)`", page))
+    record = read(ROOT / name)
+    assert not record["settings"]["quick"]
+    assert filled(page, tables.blocks(record)) == page
+    assert all(f"<!-- table: {block} -->" in page for block in tables.blocks(record))
+
+
+def test_bad_input_is_one_sentence(tmp_path, capsys):
+    file = tmp_path / "record.json"
+    file.write_text(json.dumps({"schema": 7}))
+    assert main(["--write-docs", str(file), str(PAGE)]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith(f"benchmarks.scale: {file}: expected a record of benchmarks.scale")
+    assert err.count("\n") == 1
+    assert main(["--passes", "0"]) == 2
+    assert "expected a number from 1 to 100, got '0'" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_quick_run(tmp_path, capsys):
+    assert main(["--quick", "--out", str(tmp_path)]) == 0
+    (file,) = tmp_path.glob("scale-*-quick.json")
+    record = read(file)
+    for ways in record["steps"].values():
+        assert ways.keys() == {way.name for way in WAYS}
+        for way in (STRONG, WEAK):
+            # A ring of two sends each gradient once; 4 bytes a parameter, and some messages.
+            sent, least = ways[way]["sent"], 4 * ways[way]["parameters"]
+            assert least <= sent < least + 10_000
+        assert ways[SILENT]["sent"] == ways[ONE]["sent"] == 0
+    assert record["sweeps"]["local"][1]["runs"] == 4
+    assert record["kill"]["restart"] > 0
+    assert "the numbers mean nothing" in capsys.readouterr().out
