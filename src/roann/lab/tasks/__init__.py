@@ -10,7 +10,14 @@ from roann.lab.tasks.adding import Adding, AddingConfig
 from roann.lab.tasks.base import Batch, Task, mean_scores
 from roann.lab.tasks.copying import Copying, CopyingConfig
 from roann.lab.tasks.double_moon import DoubleMoon, DoubleMoonConfig
-from roann.lab.tasks.mnist import LINEAR_SOFTMAX, PsMnistConfig, SequentialMnist, SMnistConfig
+from roann.lab.tasks.mnist import (
+    LINEAR_SOFTMAX,
+    FlatMnist,
+    MnistConfig,
+    PsMnistConfig,
+    SequentialMnist,
+    SMnistConfig,
+)
 
 __all__ = ["TASKS", "Batch", "Task", "TaskRow", "mean_scores"]
 
@@ -73,5 +80,12 @@ TASKS: dict[str, TaskRow] = {
         SequentialMnist,
         "Sequential MNIST",
         "The 784 pixels of a handwritten digit, one at a time in reading order.",
+    ),
+    "mnist": TaskRow(
+        MnistConfig,
+        FlatMnist,
+        "MNIST",
+        "The 784 pixels of a handwritten digit at once, for feed-forward networks.",
+        memoryless=LINEAR_SOFTMAX,
     ),
 }
