@@ -120,7 +120,7 @@ def test_two_and_three_processes_train_as_one(tmp_path, group):
 
 def test_sigterm_to_one_rank_stops_all(tmp_path, group):
     """Of three: each ends with 75, and resumed in three they have the bits of a whole run."""
-    plan = SMALL | {"length": 300, "log_every": 50, "eval_every": 100, "checkpoint_every": 50}
+    plan = SMALL | {"length": 150, "log_every": 50, "eval_every": 75, "checkpoint_every": 30}
     file = file_of(tmp_path, **plan)
     group(3).start("run", file, "--out", tmp_path / "whole", "-q").end()
     ranks = group(3).start("run", file, "--out", tmp_path / "run", "-q")
@@ -131,7 +131,7 @@ def test_sigterm_to_one_rank_stops_all(tmp_path, group):
     assert f"SIGTERM at step {step}; go on with: roann resume {tmp_path / 'run'}\n" in first
     assert first.count("\n") == 2  # this, and the name of the signal
     assert others == ["", ""]
-    assert 50 <= step < 300
+    assert 30 <= step < 150
     group(3).start("resume", tmp_path / "run", "-q").end()
     assert_same(tmp_path / "whole", tmp_path / "run")
 
@@ -267,7 +267,7 @@ def test_a_process_that_is_stopped_is_given_up(tmp_path, undisturbed):
 def test_masks_of_dropout_follow_from_seed_step_and_rank(tmp_path, group):
     """Two interrupted processes have the bits of two that were not; ranks draw other masks."""
     model = {"name": "unicornn", "hidden_size": 6, "layers": 3, "dropout": 0.5}
-    tables = experiment("adding", model, **SMALL | {"length": 60, "log_every": 10}).tables()
+    tables = experiment("adding", model, **SMALL | {"length": 60, "checkpoint_every": 20}).tables()
     tables["task"]["batch_size"] = 4
     file = tmp_path / "dropout.toml"
     file.write_text(to_toml(parse(tables).tables()))
