@@ -1,7 +1,8 @@
 """On paper: what many machines would give, from what one machine measured.
 
 The model. A machine computes an update of b examples in a + k·b seconds: `a` does not shrink with
-the batch, because steps of a sequence follow one another. Both come from two measured batch sizes.
+the batch, because steps of a sequence follow one another. Both come from two measured batches, a
+whole one and one of a few examples, so that machines with less than a batch lie in between.
 Each of the collectives of an update is a ring: 2 (w − 1) messages one after the other, each with
 the latency of the network. The ring of the gradients, 4 bytes for each of P parameters, also moves
 2 (w − 1) / w · 4 P bytes through every machine. Computing and sending do not overlap: with one
@@ -15,7 +16,7 @@ import statistics
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.scale.steps import CASES, COLLECTIVES, HALF, ONE
+from benchmarks.scale.steps import CASES, COLLECTIVES, FEW, FEW_PART, ONE
 
 BANDWIDTH = 1.25e9  # bytes per second: 10 Gbit/s
 LATENCY = 50e-6  # seconds per message
@@ -60,12 +61,10 @@ class Update:
 
 def update(record: dict[str, Any], case: str = PAPER_CASE) -> Update:
     """The model of a case, from medians."""
-    whole, half = (statistics.median(record["steps"][case][way]["samples"]) for way in (ONE, HALF))
+    whole, few = (statistics.median(record["steps"][case][way]["samples"]) for way in (ONE, FEW))
     batch = CASES[case].B
-    slope = (whole - half) / (batch - batch // 2)
-    if slope <= 0:  # noise: half the batch took longer
-        slope = whole / batch
-    fixed = max(0.0, whole - slope * batch)
+    slope = (whole - few) / (batch - round(batch * FEW_PART))
+    fixed = min(max(0.0, whole - slope * batch), whole)  # noise may have put it outside
     return Update(fixed, (whole - fixed) / batch, record["steps"][case][ONE]["parameters"], batch)
 
 

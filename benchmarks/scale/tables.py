@@ -53,6 +53,7 @@ def _machine(record: dict[str, Any]) -> Table:
         "sizes": "small, from a quick run: the numbers mean nothing" if settings["quick"]
         else "full",
     }  # fmt: skip
+    rows |= {"note": settings["note"]} if "note" in settings else {}
     return ["", ""], [[name, value] for name, value in rows.items()]
 
 
@@ -125,8 +126,8 @@ def _paper(record: dict[str, Any]) -> Table:
 
 
 def _named(machines: int, best: int, worth: int) -> str:
-    notes = {best: "shortest update", worth: "last above 50 %"}
-    return f"{machines}" + (f" ({notes[machines]})" if machines in notes else "")
+    notes = ["shortest update"] * (machines == best) + ["last above 50 %"] * (machines == worth)
+    return f"{machines} ({', '.join(notes)})" if notes else f"{machines}"
 
 
 def _grid(record: dict[str, Any]) -> Table:

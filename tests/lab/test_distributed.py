@@ -17,7 +17,7 @@ from roann.lab.checkpoint import committed, step_of
 from roann.lab.cli import main
 from roann.lab.config import parse, to_toml
 from roann.lab.distributed import Ranks
-from roann.lab.run import CHECKPOINTS, build
+from roann.lab.run import CHECKPOINTS, LOG, build
 
 SMALL = {"length": 12, "eval_every": 4, "checkpoint_every": 3, "log_every": 1}
 LONG = {"length": 100_000, "checkpoint_every": 20, "eval_every": 100_000, "log_every": 20}
@@ -120,7 +120,7 @@ def test_two_and_three_processes_train_as_one(tmp_path, group):
 
 def test_sigterm_to_one_rank_stops_all(tmp_path, group):
     """Of three: each ends with 75, and resumed in three they have the bits of a whole run."""
-    plan = SMALL | {"length": 300, "log_every": 50, "eval_every": 100, "checkpoint_every": 50}
+    plan = SMALL | {"length": 150, "log_every": 50, "eval_every": 75, "checkpoint_every": 30}
     file = file_of(tmp_path, **plan)
     group(3).start("run", file, "--out", tmp_path / "whole", "-q").end()
     ranks = group(3).start("run", file, "--out", tmp_path / "run", "-q")
@@ -131,7 +131,7 @@ def test_sigterm_to_one_rank_stops_all(tmp_path, group):
     assert f"SIGTERM at step {step}; go on with: roann resume {tmp_path / 'run'}\n" in first
     assert first.count("\n") == 2  # this, and the name of the signal
     assert others == ["", ""]
-    assert 50 <= step < 300
+    assert 30 <= step < 150
     group(3).start("resume", tmp_path / "run", "-q").end()
     assert_same(tmp_path / "whole", tmp_path / "run")
 
@@ -158,19 +158,6 @@ def test_a_run_goes_on_with_another_number_of_processes(tmp_path):
     for one, two in zip(*([r for r in lines(tmp_path / name) if r["kind"] == "eval"]
                           for name in ("one", "two")), strict=True):  # fmt: skip
         assert two["cross_entropy"] == pytest.approx(one["cross_entropy"], rel=1e-3)
-
-
-def test_ctrl_c_stops_all_processes(tmp_path):
-    process = started("run", file_of(tmp_path, **LONG), "--out", tmp_path / "run",
-                      "--processes", 2)  # fmt: skip
-    until(lambda: has_checkpoint(tmp_path / "run"))
-    workers = ranks_of(process)
-    assert len(workers) == 2
-    process.send_signal(signal.SIGINT)
-    ended(process, 130)
-    assert not [pid for pid in workers if Path(f"/proc/{pid}").exists()]
-    last = max(line["step"] for line in lines(tmp_path / "run") if line["kind"] == "train")
-    assert 0 <= world(tmp_path / "run")[0] - last < 20  # a checkpoint of where it stopped
 
 
 def disturbed(file: Path, folder: Path, number: int, kills: int, *words: object) -> None:
@@ -228,19 +215,35 @@ def test_killed_ranks_cost_nothing_but_time(tmp_path, group, undisturbed):
     assert_same(undisturbed, tmp_path / "run")
 
 
-def test_the_launcher_starts_killed_ranks_again(tmp_path, group, undisturbed):
-    """As often as it is allowed to."""
+def launched_and_killed(tmp_path: Path, restarts: int) -> subprocess.Popen:
+    """A run by `--processes 2` of which rank 1 was killed."""
     process = started("run", file_of(tmp_path, **KILLED), "--out", tmp_path / "run",
-                      "--processes", 2, "--max-restarts", 1, "-q")  # fmt: skip
-    workers: list[int] = []
-    for killed in (1, 0):
-        before = newest(tmp_path / "run")
-        until(lambda before=before: newest(tmp_path / "run") > before, 120)
-        assert not set(workers) & set(ranks_of(process))
-        workers = ranks_of(process)
-        os.kill(workers[killed], signal.SIGKILL)
-    _, err = ended(process, 75)
-    assert err.endswith("rank 0 was killed by SIGKILL; it was the last of 2 tries.\n")
+                      "--processes", 2, "--max-restarts", restarts, "-q")  # fmt: skip
+    until(lambda: has_checkpoint(tmp_path / "run"), 120)
+    os.kill(ranks_of(process)[1], signal.SIGKILL)
+    return process
+
+
+def test_the_launcher_starts_killed_ranks_again_and_ctrl_c_stops_them(tmp_path, group, undisturbed):
+    process = launched_and_killed(tmp_path, restarts=1)
+    before = newest(tmp_path / "run")
+    until(lambda: newest(tmp_path / "run") > before + KILLED["checkpoint_every"], 120)
+    workers = ranks_of(process)
+    assert len(workers) == 2
+    process.send_signal(signal.SIGINT)
+    _, err = ended(process, 130)
+    assert "Traceback" not in err
+    assert not [pid for pid in workers if Path(f"/proc/{pid}").exists()]
+    stopped = f"SIGINT at step {newest(tmp_path / 'run')}; go on with"  # and a checkpoint there
+    assert stopped in (tmp_path / "run" / LOG).read_text()
+    group(2).start("resume", tmp_path / "run", "-q").end()
+    assert_same(undisturbed, tmp_path / "run")
+
+
+@pytest.mark.slow
+def test_the_launcher_says_when_all_restarts_are_used_up(tmp_path, group, undisturbed):
+    _, err = ended(launched_and_killed(tmp_path, restarts=0), 75)
+    assert err.endswith("rank 1 was killed by SIGKILL; --max-restarts 0 is used up.\n")
     assert "Traceback" not in err
     group(2).start("resume", tmp_path / "run", "-q").end()
     assert_same(undisturbed, tmp_path / "run")
@@ -267,7 +270,7 @@ def test_a_process_that_is_stopped_is_given_up(tmp_path, undisturbed):
 def test_masks_of_dropout_follow_from_seed_step_and_rank(tmp_path, group):
     """Two interrupted processes have the bits of two that were not; ranks draw other masks."""
     model = {"name": "unicornn", "hidden_size": 6, "layers": 3, "dropout": 0.5}
-    tables = experiment("adding", model, **SMALL | {"length": 60, "log_every": 10}).tables()
+    tables = experiment("adding", model, **SMALL | {"length": 60, "checkpoint_every": 20}).tables()
     tables["task"]["batch_size"] = 4
     file = tmp_path / "dropout.toml"
     file.write_text(to_toml(parse(tables).tables()))

@@ -87,7 +87,7 @@ def launch(words: list[str], processes: int, max_restarts: int, timeout: float) 
             return int(outcome.read_text()) if outcome.exists() else code
         except ChildFailedError as error:
             rank, failure = error.get_first_failure()
-            _log.error("%s; it was the last of %d tries.", _words(rank, failure), max_restarts + 1)
+            _log.error("%s; --max-restarts %d is used up.", _words(rank, failure), max_restarts)
             return INTERRUPTED
         finally:
             del os.environ[OUTCOME]
