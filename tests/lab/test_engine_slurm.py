@@ -31,6 +31,11 @@ def jobs(cells, what="submitit.core._submit"):
     return [p for cell in cells for p in processes(what, f"/.slurm/{cell.name}")]
 
 
+def begun(folder):
+    """The runs that have a checkpoint."""
+    return [place for place in (folder / "runs").glob("x-*") if has_checkpoint(place)]
+
+
 def logs(cells):
     place = cells[0].parent / ".slurm"
     return "".join(p.read_text() for c in cells for p in (place / c.name).glob("*_log.*"))
@@ -88,9 +93,8 @@ def test_a_job_that_is_preempted_goes_on(tmp_path):
 def test_a_job_that_reaches_its_time_limit_goes_on(tmp_path):
     words, _ = slurm(tmp_path, "-q", "--train.length", "100000000")
     driver = commanded(*words, "--resources.hours", str(90 / 3600))
-    place = tmp_path / "runs"
-    until(lambda: len(list(place.glob("*/checkpoints/ckpt-*"))) >= 1, 300)
-    found = [f for f in place.iterdir() if has_checkpoint(f)]
+    until(lambda: len(begun(tmp_path)) == 1, 300)
+    found = begun(tmp_path)
     until(lambda: "Requeued job" in logs(found), 300)
     assert "Job has timed out" in logs(found)
     before = steps(found)
@@ -119,9 +123,8 @@ def test_jobs_outlive_their_driver_and_the_next_one_finds_them(tmp_path):
 def test_ctrl_c_cancels_jobs_and_a_job_that_is_killed_is_tried_again(tmp_path):
     words, _ = slurm(tmp_path, "--jobs", "2", "--train.length", "60000", "-q")
     driver = commanded(*words)
-    place = tmp_path / "runs"
-    until(lambda: len(list(place.glob("*/checkpoints/ckpt-*"))) >= 2, 300)
-    found = [f for f in place.iterdir() if (f / "config.toml").exists()]
+    until(lambda: len(begun(tmp_path)) == 2, 300)
+    found = begun(tmp_path)
     first = jobs(found)
     for job in jobs(found, "submitit.local._local"):
         os.kill(job, signal.SIGKILL)

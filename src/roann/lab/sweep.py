@@ -151,10 +151,13 @@ def run_all(
         for folder, experiment in cells.items():
             prepare(folder, experiment)
         plan = Grid(cells)
-        _log.info("%s, %d finished.", counted(len(cells), "run"), len(cells) - plan.left())
-        if plan.left():
+        finished = f"{counted(len(cells), 'run')}, {len(cells) - plan.left()} finished."
+        if not plan.left():
+            _log.info(finished)
+        else:
             setup = Setup(home, jobs, address, resources or Resources())
             with engines.opened(engine, setup) as opened:
+                _log.info(finished)
                 drive(plan, opened, stop, board(quiet))
     if stop.number:
         name = signal.Signals(stop.number).name

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from roann.lab.config import Experiment
 from roann.lab.engines.base import Setup
-from roann.lab.engines.process import RunProcess
+from roann.lab.engines.process import RunProcess, start_server
 
 _log = logging.getLogger(__name__)
 
@@ -19,6 +19,7 @@ class Local:
     def __init__(self, setup: Setup) -> None:
         self.slots = setup.jobs or 1
         self._running: dict[Path, RunProcess] = {}
+        start_server()
 
     def start(self, folder: Path, experiment: Experiment) -> None:
         """Start the process of a run."""

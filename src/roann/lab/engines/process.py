@@ -13,6 +13,7 @@ import time
 import types
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -40,7 +41,7 @@ class RunProcess:
         context.set_forkserver_preload(PRELOAD)
         self._words, child = context.Pipe(duplex=False)
         with child, _without_main():
-            _start_server()
+            start_server()
             self._process = context.Process(target=work, args=(folder, child))
             self._process.start()
 
@@ -98,10 +99,12 @@ def status_of(folder: Path, code: int | None) -> str:
     return "interrupted" if code is None else _STATUSES.get(code, "killed")
 
 
-def _start_server() -> None:
+@cache
+def start_server() -> None:
     """Start the process that starts the others; it ignores Ctrl-C.
 
-    A terminal sends it to all of them, and this one would die of it while it loads torch.
+    A terminal sends it to all of them, and this one would die of it while it loads torch. Once: a
+    Ctrl-C meanwhile is lost.
     """
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # inherited, and it stays so there
     try:
