@@ -364,7 +364,7 @@ def test_certificates_and_layouts():
         ({}, ""),
     ):
         first = repr(ode(dt=0.5, **kw)).splitlines()[1]
-        assert first.strip() == "3, 6, alpha=0.1, dt=0.5, nonlinearity=tanh" + rest
+        assert first.strip() == "3, 6, alpha=0.1, dt=0.5, nonlinearity=tanh, max_norm=8.1" + rest
 
 
 @pytest.mark.parametrize("cls", [RoaODE, RoaEuler, RoaFlow])
