@@ -224,6 +224,7 @@ def launched_and_killed(tmp_path: Path, restarts: int) -> subprocess.Popen:
     return process
 
 
+@pytest.mark.slow
 def test_the_launcher_starts_killed_ranks_again_and_ctrl_c_stops_them(tmp_path, group, undisturbed):
     process = launched_and_killed(tmp_path, restarts=1)
     before = newest(tmp_path / "run")
