@@ -11,7 +11,6 @@ from roann.lab.models import (
     antisymmetric,
     bn_lstm,
     cornn,
-    deep,
     dilated,
     exprnn,
     fastrnn,
@@ -74,7 +73,6 @@ MODELS: dict[str, Row] = {
     "fnn": fnn.FNN,
     "highway": highway.HIGHWAY,
     "residual-mlp": residual_mlp.RESIDUAL_MLP,
-    "deep": deep.DEEP,
 }
 
 
