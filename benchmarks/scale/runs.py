@@ -19,30 +19,19 @@ from roann.lab.run import CHECKPOINTS, LOG
 ENGINES: dict[str, list[str]] = {"local": [], "ray": ["--engine", "ray"]}
 """By name the flags of `roann sweep`; a new engine is a row here."""
 JOBS = 2
-_SWEPT = """[task]
+_SMALL = """[task]
 name = "copying"
 lag = 50
 [model]
 name = "roa-rnn"
 hidden_size = 32
 [train]
-length = {steps}
 eval_every = 1000000
 clock = "wall"
 """
+_SWEPT = _SMALL + "length = {steps}\n"
 # Checkpoints are as far apart as by default, 60 s, so that a kill repeats work.
-_KILLED = """[task]
-name = "copying"
-lag = 50
-[model]
-name = "roa-rnn"
-hidden_size = 32
-[train]
-length = 1000000
-eval_every = 1000000
-checkpoint_every = {every}
-clock = "wall"
-"""
+_KILLED = _SMALL + "length = 1000000\ncheckpoint_every = {every}\n"
 _WAIT = 300.0
 
 
