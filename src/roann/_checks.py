@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Collection
+from numbers import Integral, Real
 from typing import NoReturn
 
 import torch
@@ -35,17 +36,17 @@ def choice(argument: str, value: object, choices: Collection[str], cure: str = "
 
 
 def size(argument: str, value: object, least: int = 1) -> int:
-    """`value` if it is an integer of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, int):
+    """`value` if it is an integer of at least `least`; those of numpy too."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
         fail(argument, "an int", f"{value!r} of type {type(value).__name__}", error=TypeError)
     if value < least:
         fail(argument, f"at least {least}", value)
-    return value
+    return int(value)
 
 
 def real(argument: str, value: object, *, positive: bool = False) -> float:
     """`value` as a finite float."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, Real):
         fail(argument, "a number", f"{value!r} of type {type(value).__name__}", error=TypeError)
     if not math.isfinite(value) or (positive and value <= 0):
         fail(argument, "a finite number" + (" above 0" if positive else ""), value)

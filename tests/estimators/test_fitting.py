@@ -3,6 +3,7 @@
 import json
 import pickle
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -113,6 +114,39 @@ def test_a_warm_start_goes_on():
     assert cold.fit(X, y).history_[-1]["epoch"] == 6
 
 
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"hidden_size": 5}, "hidden_size: expected 8, as in the fit that goes on, got 5"),
+        ({"horizon": 7.0}, "horizon: expected None"),
+        ({"options__num_layers": 2}, "num_layers: expected 1"),
+        ({"options__layer": {"rho": 0.5}}, "layer: expected None"),
+    ],
+)
+def test_a_warm_start_builds_no_other_network(changed, words):
+    X, y = waves()
+    model = small(warm_start=True, hidden_size=8).fit(X, y)
+    with pytest.raises(ValueError, match=words + ".*set warm_start=False"):
+        model.set_params(**changed).fit(X, y)
+    assert len(model.set_params(warm_start=False).fit(X, y).history_) == 6
+
+
+def test_a_warm_start_takes_another_rate_and_patience():
+    X, y = waves()
+    model = small(warm_start=True).fit(X, y)
+    model.set_params(learning_rate=0.001, max_epochs=2, options__patience=3).fit(X, y)
+    assert len(model.history_) == 8
+    assert model.history_[-2]["learning_rate"] <= 0.001
+
+
+def test_later_calls_of_partial_fit_cannot_change_the_classes():
+    X, y = waves()
+    model = small().partial_fit(X, y, classes=["fast", "slow"])
+    model.partial_fit(X, y, classes=["slow", "fast"])
+    with pytest.raises(ValueError, match="classes: expected those of the first fit"):
+        model.partial_fit(X, y, classes=["slow", "fast", "still"])
+
+
 def test_partial_fit_learns():
     X, y = waves(n=40)
     model = small(hidden_size=16)
@@ -164,6 +198,32 @@ def test_checkpoint_log_and_schedule(tmp_path):
 def test_a_callback_stops_the_fit():
     X, y = waves()
     assert len(small(callbacks=[lambda p: p.row.epoch == 2]).fit(X, y).history_) == 2
+
+
+def test_what_tensorboard_is_given(tmp_path, monkeypatch):
+    """Without its package, which is large: the next test reads real files where it is installed."""
+    written = []
+
+    class Writer:
+        def __init__(self, folder):
+            self.folder = folder
+
+        def add_scalar(self, name, value, step):
+            written.append((self.folder, name, value, step))
+
+        def flush(self):
+            written.append("flush")
+
+    stand_in = types.SimpleNamespace(SummaryWriter=Writer)
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", stand_in)
+    X, y = waves()
+    model = small(callbacks=[TensorBoard(tmp_path)], max_epochs=2, validation=0.2).fit(X, y)
+    wanted = []
+    for row in model.history_:
+        for name in ("loss", "valid_loss", "valid_score", "learning_rate"):
+            wanted.append((str(tmp_path / "member-0"), name, row[name], row["epoch"]))
+        wanted.append("flush")
+    assert written == wanted
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of tensorboard and protobuf

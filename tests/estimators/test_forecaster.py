@@ -85,6 +85,14 @@ def test_exogenous_inputs_of_many_series():
     assert np.array_equal(model.predict(X, exog=exog), model.predict(exog=exog[:, 60:]))
 
 
+def test_exogenous_inputs_in_a_table():
+    pandas = pytest.importorskip("pandas")
+    exog = np.random.default_rng(0).normal(size=(62, 2))
+    table = pandas.DataFrame(exog, columns=["sun", "wind"])
+    model = small(steps=2, max_epochs=1).fit(WAVE[:60], exog=table[:60])
+    assert np.array_equal(model.predict(exog=table[60:]), model.predict(exog=exog[60:]))
+
+
 def test_windows_and_their_targets():
     series = np.arange(10.0)[:, None]
     w = cut([series], None, window=3, steps=2, relative=True)

@@ -239,6 +239,7 @@ def test_what_a_stream_returns_is_the_callers():
          "model: expected a RoaRNN of one direction, got a bidirectional one; its second scan"),
         (lambda: StreamingRoa(RoaRNNCell(3, 20, horizon=9)), TypeError, "model: expected a RoaRNN"),
         (lambda: StreamingRoa(rnn()).step(drawn(4, 2)), ValueError, "input: expected one step"),
+        (lambda: StreamingRoa(rnn()).step([[0.0] * 3]), TypeError, "input: expected a tensor"),
         (lambda: StreamingRoa(rnn()).step(torch.zeros(1, 4)), RuntimeError, "3 features, got 4"),
         (lambda: StreamingRoa(rnn()).step(torch.zeros(1, 3, dtype=f64)), ValueError, "input: exp"),
         (lambda: StreamingRoa(rnn()).step(torch.zeros(1, 3), torch.zeros(1, 20)), RuntimeError,

@@ -57,6 +57,7 @@ class RoaEstimator(Settings, ReadsSeries, ABC):
     n_channels_in_: int
     _members: list[fitting.Member]
     _preparation: Preparation
+    _built: dict[str, Any]
     _sample: Tensor
     _certificate: diagnostics.Certificate | None
 
@@ -80,6 +81,8 @@ class RoaEstimator(Settings, ReadsSeries, ABC):
         if known and self.networks_[0].plan.outputs != objective.outputs:
             cure = "set warm_start=False"
             _checks.fail("y", f"{self.networks_[0].plan.outputs} outputs", objective.outputs, cure)
+        if known:
+            self._unchanged()
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         folds = self._folds(objective, seed, partial)
         if not known:
@@ -93,7 +96,7 @@ class RoaEstimator(Settings, ReadsSeries, ABC):
         self._sample = prepared.inputs[: int(prepared.lengths[0])].cpu()
         self._certificate = None
         lines = Lines(type(self).__name__, len(self._members)) if self.verbose else None
-        callbacks = [*(self.callbacks or ()), *([lines] if lines else ())]
+        callbacks = [*self._called(), *([lines] if lines else ())]
         everything = torch.arange(len(series))
         for member in self._members:
             held = torch.from_numpy((folds == member.number) | (folds == EVERY))
@@ -111,9 +114,11 @@ class RoaEstimator(Settings, ReadsSeries, ABC):
     def _begin(self, series: Series, outputs: int, seed: int, recipe: fitting.Recipe) -> None:
         """Scales, horizon and fresh networks, from the training data alone."""
         rare = self._rare
+        self._built = self._architecture()
         self._preparation = Preparation.of(series, rare.differences)
         span = self._preparation.span(series)
-        self.horizon_ = max(2.0, span) if self.horizon is None else float(self.horizon)
+        chosen = self.horizon
+        self.horizon_ = max(2.0, span) if chosen is None else _checks.real("horizon", chosen)
         options = {"horizon": self.horizon_} | dict(rare.layer or {})
         if "alpha" in options:
             del options["horizon"]
@@ -134,6 +139,19 @@ class RoaEstimator(Settings, ReadsSeries, ABC):
                 warnings.simplefilter("ignore", HypothesisWarning)
                 network = plan.build(fitting.generator_of(seed, m)).to(self.device)
             self._members.append(fitting.Member.of(network, m, seed, recipe))
+
+    def _architecture(self) -> dict[str, Any]:
+        """The settings that networks are built from, which a continued fit cannot change."""
+        rare = {name: value for name, value in asdict(self._rare).items() if name != "patience"}
+        rare["pooling"] = self._rare.poolings
+        return {"hidden_size": self.hidden_size, "horizon": self.horizon} | rare
+
+    def _unchanged(self) -> None:
+        now = self._architecture()
+        for name, before in self._built.items():
+            if now[name] != before:
+                cure = "set warm_start=False and fit, to begin anew"
+                _checks.fail(name, f"{before!r}, as in the fit that goes on", repr(now[name]), cure)
 
     def _recipe(self, partial: bool) -> fitting.Recipe:
         rare = self._rare

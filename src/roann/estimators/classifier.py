@@ -78,7 +78,7 @@ class RoaClassifier(ClassifierMixin, RoaEstimator):
         labels = self._labels(y, len(series))
         classes = np.unique(labels)
         if len(classes) < 2:
-            _checks.fail("y", "at least two classes", f"one class, {classes[0]!r}")
+            _checks.fail("y", "at least two classes", f"one class, {classes.tolist()[0]!r}")
         if self.warm_start and hasattr(self, "networks_"):
             self._known(labels)
         else:
@@ -91,6 +91,9 @@ class RoaClassifier(ClassifierMixin, RoaEstimator):
         first = not hasattr(self, "networks_")
         if first and classes is None:
             _checks.fail("classes", "all classes at the first call of partial_fit", "None")
+        if not first and classes is not None and set(classes) != set(self.classes_):
+            cure = "the first call decides them"
+            _checks.fail("classes", "those of the first fit, or None", "others", cure)
         series = self._read(X, times, partial=True)
         labels = self._labels(y, len(series))
         if first:
@@ -118,7 +121,7 @@ class RoaClassifier(ClassifierMixin, RoaEstimator):
     def _known(self, labels: NDArray[Any]) -> None:
         strange = np.setdiff1d(labels, self.classes_)
         if len(strange):
-            _checks.fail("y", "classes of the first fit", f"{strange[0]!r}")
+            _checks.fail("y", "classes of the first fit", f"{strange.tolist()[0]!r}")
 
     def _objective(self, labels: NDArray[Any]) -> Objective:
         codes = np.searchsorted(self.classes_, labels)
@@ -163,7 +166,8 @@ class RoaClassifier(ClassifierMixin, RoaEstimator):
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, times: Any = None) -> float:
         """Accuracy."""
-        right = self.predict(X, times) == self._labels(y, len(X))
+        found = self.predict(X, times)
+        right = found == self._labels(y, len(found))
         return float(np.average(right, weights=sample_weight))
 
     def _answer(self, outputs: Tensor) -> Tensor:

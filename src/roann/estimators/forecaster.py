@@ -163,6 +163,9 @@ class RoaForecaster(RoaEstimator):
 
     def _parts(self, X: Any, *, reset: bool, least: int) -> list[Floats]:
         """X as a list of series (T_i, C)."""
+        if _flat(X) and hasattr(getattr(X, "index", None), "day_of_year"):
+            cure = "pass [X] for one series, its columns channels; X.to_numpy() if rows are series"
+            _checks.fail("X", "a series in each row", "a table with a date for each row", cure)
         if _alone(X):
             if not reset and self._columns is not None:
                 raise ValueError(
@@ -185,6 +188,7 @@ class RoaForecaster(RoaEstimator):
             self._exog_channels: int | None = known
             return None
         values = exog.detach().cpu().numpy() if isinstance(exog, Tensor) else exog
+        values = values.to_numpy() if hasattr(values, "to_numpy") else values
         one = len(parts) == 1 and np.ndim(values[0]) < 2
         rows = [np.asarray(row, np.float64) for row in ([values] if one else values)]
         rows = [row[:, None] if row.ndim == 1 else row for row in rows]

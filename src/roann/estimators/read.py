@@ -33,8 +33,10 @@ def read(estimator: Any, X: Any, times: Any = None, *, reset: bool, least: int =
     series and time. With layout="channels_first" it is (n, C, T), or a list of (C, T_i).
     """
     _checks.choice("layout", estimator.layout, LAYOUTS)
-    first = estimator.layout == "channels_first"
-    X = _plain(X)
+    long = _is_long(X)  # its columns are channels in any layout
+    first = estimator.layout == "channels_first" and not long
+    X = _split(X) if long else _plain(X)
+    _several(X, reset or getattr(estimator, "_columns", None) is not None)
     if isinstance(X, list):
         parts = [_one(part, i, first) for i, part in enumerate(X)]
         _same_channels(parts)
@@ -56,12 +58,45 @@ def read(estimator: Any, X: Any, times: Any = None, *, reset: bool, least: int =
     return series if times is None else stamped(series, times)
 
 
+def _is_long(X: Any) -> bool:
+    """Whether X is a table whose index has the levels series and time."""
+    return getattr(getattr(X, "index", None), "nlevels", 1) == 2
+
+
+def _split(X: Any) -> list[NDArray[Any]]:
+    """The series of a table with two levels, each (T_i, C)."""
+    parts = []
+    for i, (_, group) in enumerate(X.groupby(level=0, sort=False)):
+        if not group.index.get_level_values(1).is_monotonic_increasing:
+            cure = "sort it with X.sort_index()"
+            _checks.fail("X", "rows in the order of time", f"others in series {i}", cure)
+        parts.append(group.to_numpy())
+    return parts
+
+
+def _several(X: Any, tables: bool) -> None:
+    """Refuse what is no set of series; without `tables`, one series (T, 1) too."""
+    cure = "Reshape your data with X[None] if it is one series"  # scikit-learn wants these words
+    shape = getattr(X, "shape", None)
+    if shape is None and not isinstance(X, list | tuple):
+        got = f"a {type(X).__name__}"
+        _checks.fail("X", "an array, a tensor, a table or a list of series", got, error=TypeError)
+    if shape is None and not len(X):
+        _checks.fail("X", "at least one series", "an empty list: 0 sample(s)")
+    alone = shape is None and all(np.ndim(value) == 0 for value in X)
+    if alone or (shape is not None and len(shape) < 2):
+        got = "one row" if shape is None else f"shape {tuple(shape)}"
+        _checks.fail("X", "series as (n, T), (n, T, C) or a list", got, cure)
+    if shape is not None and len(shape) == 2 and shape[0] > 1 and shape[1] == 1 and not tables:
+        _checks.fail("X", "(n, T, C) or a list, as fit was given", f"shape {tuple(shape)}", cure)
+
+
 def _plain(X: Any) -> Any:
-    """Tensors as arrays; tables with two levels, and sequences of arrays, as lists of arrays."""
+    """Tensors, and what offers `__array__`, as arrays; sequences of arrays as lists of arrays."""
     if isinstance(X, Tensor):
         return X.detach().cpu().numpy()
-    if getattr(getattr(X, "index", None), "nlevels", 1) == 2:
-        return [group.to_numpy() for _, group in X.groupby(level=0, sort=False)]
+    if hasattr(X, "__array__") and not hasattr(X, "shape"):
+        return np.asarray(X)
     if isinstance(X, np.ndarray) and X.ndim == 1 and X.dtype == object and len(X):
         X = list(X) if all(np.ndim(part) in (1, 2) for part in X) else X
     if isinstance(X, list | tuple) and len(X):
@@ -104,7 +139,7 @@ def _table(estimator: Any, X: Any, reset: bool) -> Floats:
     length = getattr(estimator, "_columns", None)
     if not reset and length is None:  # fitted on series of any length
         return np.asarray(check_array(X, input_name="X", estimator=estimator, **allowed))
-    shape: tuple[int, ...] = tuple(getattr(X, "shape", ()))
+    shape: tuple[int, ...] = tuple(np.shape(X))
     if not reset and len(shape) == 2 and shape[1] != length:
         raise ValueError(
             f"X has {shape[1]} features, but {type(estimator).__name__} is expecting {length} "
@@ -123,7 +158,9 @@ def _long_enough(series: Series, least: int, columns: int | None) -> None:
     if longest >= least:
         return
     shape = f"T = {longest}" + (f", {columns} feature(s)" if columns else "")
-    cure = "use a plain scikit-learn model for tables" if columns else "check layout="
+    cure = "check layout="
+    if columns:
+        cure = "pass one series as [X], and tables to a plain scikit-learn model"
     _checks.fail("X", f"series of at least {least} steps", shape, cure)
 
 
@@ -158,7 +195,13 @@ def stamped(series: Series, times: Any) -> Series:
 
 
 def _seconds(stamps: NDArray[Any]) -> Floats:
-    """Time stamps as numbers; dates as seconds."""
+    """Time stamps as numbers; dates as seconds, those with a time zone too."""
     if stamps.dtype.kind == "M":
         return stamps.astype("datetime64[ns]").astype(np.int64) / 1e9
-    return stamps.astype(np.float64)
+    if stamps.dtype == object and all(hasattr(stamp, "timestamp") for stamp in stamps.flat):
+        stamps = np.array([stamp.timestamp() for stamp in stamps.flat]).reshape(stamps.shape)
+    try:
+        return stamps.astype(np.float64)
+    except (TypeError, ValueError):
+        got, cure = repr(stamps.ravel().tolist()[0]), "convert text with pandas.to_datetime"
+        _checks.fail("times", "numbers or dates", got, cure, TypeError)

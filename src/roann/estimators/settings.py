@@ -109,6 +109,16 @@ class Settings(BaseEstimator):
             _checks.fail("options", "roann.estimators.Options", got, cure, TypeError)
         return self.options.checked()
 
+    def _called(self) -> list[Callback]:
+        """The callbacks, checked."""
+        given = self.callbacks
+        if given is not None and (
+            not isinstance(given, Sequence) or not all(callable(one) for one in given)
+        ):
+            cure = "pass [callback], even if there is one"
+            _checks.fail("callbacks", "a list of functions", repr(given), cure, TypeError)
+        return list(given or ())
+
     def _held_out(self, n: int) -> float:
         """The part of n rows that validates."""
         if isinstance(self.validation, str):

@@ -86,6 +86,9 @@ class StreamingRoa:
         """(output, h_n) of one step: the last layer's state, and the states of all layers."""
         if self._watch.changed():
             self.refresh()
+        if not isinstance(input, Tensor):
+            got = f"a {type(input).__name__}"
+            _checks.fail("input", "a tensor, (B, I) or (I,)", got, error=TypeError)
         *lead, I = input.shape
         if len(lead) > 1:
             cure = "pass a chunk to stream(input, hx)"
