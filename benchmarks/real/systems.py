@@ -20,7 +20,7 @@ from sklearn.preprocessing import StandardScaler
 
 from benchmarks.real.peers import PEERS
 from benchmarks.real.sets import CLASSIFY, FORECAST, REGRESS, Set
-from roann.estimators import RoaClassifier, RoaForecaster, RoaRegressor
+from roann.estimators import Options, RoaClassifier, RoaForecaster, RoaRegressor
 from roann.estimators.features import ALPHAS, fixed_classifier, fixed_regressor
 
 RATES = (0.01, 0.003, 0.03)  # of equally good ones, the first
@@ -70,7 +70,9 @@ def _network(kind: Any, data: Set, seed: int, rate: float) -> Any:
     options |= {"max_epochs": data.epochs, "batch_size": data.batch_size, "validation": 0}
     if data.kind == FORECAST:
         options |= {"steps": data.steps, "window": data.window}
-    return kind(**options)
+    if data.pooling is not None:
+        options["options"] = Options(pooling=data.pooling)
+    return kind(horizon=data.horizon, **options)
 
 
 def _fitted(kind: Any, data: Set, seed: int, rate: float) -> tuple[Any, Answers]:
@@ -94,8 +96,16 @@ def validation(data: Set) -> Set:
     return replace(data, X=X, y=y, X_test=X_test, y_test=y_test)
 
 
-SEARCHED: dict[tuple[str, str], dict[float, float]] = {}
-"""By kind of network and set: the score on the validation series at each learning rate."""
+SEARCHED: dict[tuple[str, str], dict[float, float | None]] = {}
+"""By kind of network and set: the score on the validation series at each learning rate, None where
+a gradient was not finite."""
+
+
+def _tried(kind: Any, held: Set, rate: float) -> float | None:
+    try:
+        return score(held, _fitted(kind, held, 0, rate)[1])
+    except FloatingPointError:
+        return None
 
 
 def trained(name: str) -> Callable[[Set, int], Fit]:
@@ -106,11 +116,9 @@ def trained(name: str) -> Callable[[Set, int], Fit]:
         kind = PEERS.get((name, base), base)
         if (name, data.name) not in SEARCHED:
             held = validation(data)
-            SEARCHED[name, data.name] = {
-                rate: score(held, _fitted(kind, held, 0, rate)[1]) for rate in RATES
-            }
+            SEARCHED[name, data.name] = {rate: _tried(kind, held, rate) for rate in RATES}
         tried, searched = SEARCHED[name, data.name], time.perf_counter() - start
-        best = max(RATES, key=lambda rate: tried[rate])
+        best = max(RATES, key=lambda rate: -np.inf if tried[rate] is None else tried[rate])
         model, answers = _fitted(kind, data, seed, best)
         count = sum(p.numel() for p in model.networks_[0].parameters())
         return Fit(answers, count, {"learning_rate": best, "validation": tried}, searched)

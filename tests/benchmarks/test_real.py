@@ -99,6 +99,23 @@ def test_an_interrupted_command_continues(data, tmp_path, capsys, monkeypatch):
     assert len({json.dumps(row["chosen"]) for row in rows}) == 1
 
 
+def test_a_learning_rate_that_diverges_is_not_chosen(data, tmp_path, monkeypatch):
+    fit = systems._fitted
+
+    def fragile(kind, held, seed, rate):
+        if rate == systems.RATES[0]:
+            raise FloatingPointError("the gradient is not finite")
+        return fit(kind, held, seed, rate)
+
+    monkeypatch.setattr(systems, "_fitted", fragile)
+    words = ["--data", str(data), "--out", str(tmp_path), "--seeds", "1", "--epochs", "1"]
+    for _ in range(2):
+        assert main([*words, "--sets", "GunPoint", "--systems", "LSTM", "--again"]) == 0
+        (row,) = records.read(tmp_path)
+        assert row["chosen"]["validation"][str(systems.RATES[0])] is None
+        assert row["chosen"]["learning_rate"] in systems.RATES[1:]
+
+
 def test_sunspots_are_here():
     found = sets.SETS["sunspots"](Path("nowhere"))
     assert found.X_test[0].shape == (309, 1)
