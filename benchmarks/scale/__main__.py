@@ -64,9 +64,10 @@ def _count(text: str) -> int:
 
 
 def _measure(quick: bool, passes: int, out: Path) -> None:
-    settings = {"quick": quick, "passes": 1 if quick else passes, "updates": 2 if quick else 5}
-    settings |= {"jobs": runs.JOBS, "runs": [2, 4] if quick else [10, 60]}
-    settings |= {"steps": 20 if quick else 300, "checkpoint_every": 20 if quick else 2000}
+    settings: dict[str, Any] = {"quick": quick, "jobs": runs.JOBS}
+    settings |= {"passes": 1 if quick else passes, "updates": 2 if quick else 5}
+    settings |= {"runs": [2, 4] if quick else [10, 60], "steps": 20 if quick else 300}
+    settings |= {"checkpoint_every": 20 if quick else 2000}
     record: dict[str, Any] = {"schema": SCHEMA, "environment": machine.describe()}
     record |= {"settings": settings, "steps": {}, "sweeps": {}, "kill": {}, "skipped": {}}
     out.mkdir(parents=True, exist_ok=True)  # before minutes of work, not after

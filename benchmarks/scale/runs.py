@@ -14,7 +14,8 @@ from typing import Any
 
 from benchmarks.record import SkippedError
 from roann.lab.checkpoint import committed, step_of
-from roann.lab.run import CHECKPOINTS, LOG
+from roann.lab.run import LOG
+from roann.lab.run_context import CHECKPOINTS
 
 ENGINES: dict[str, list[str]] = {"local": [], "ray": ["--engine", "ray"]}
 """By name the flags of `roann sweep`; a new engine is a row here."""

@@ -149,4 +149,4 @@ def _grid(record: dict[str, Any]) -> Table:
 
 
 def _median(found: dict[str, Any]) -> float:
-    return statistics.median(found["samples"])
+    return float(statistics.median(found["samples"]))

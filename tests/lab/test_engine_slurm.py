@@ -73,6 +73,26 @@ def test_a_job_asks_for_what_the_file_says(tmp_path, monkeypatch):
     assert "gpus" not in text
 
 
+def test_a_directory_that_is_not_shared_is_noticed(tmp_path, monkeypatch, capsys):
+    """Commands in Slurm's place: the job fails on a machine that cannot write its log here."""
+    said = {"srun": "", "scancel": "", "sbatch": "Submitted batch job 7"}
+    said["sacct"] = "JobID|State|NodeList\\n7|FAILED|n1"
+    (tmp_path / "bin").mkdir()
+    for name, text in said.items():
+        command = tmp_path / "bin" / name
+        command.write_text(f"#!/bin/sh\nprintf '{text}\\n'\n")
+        command.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.setattr(submitit.Job, "_results_timeout_s", 0)  # for a slow file system
+    words, _ = swept(tmp_path, 1)
+    words[words.index("ray")] = "slurm"
+    assert main([*words, "-q"]) == 2
+    assert capsys.readouterr().err == (
+        f"roann: {tmp_path / 'runs'}: job 7 of Slurm failed and left no log in this directory; "
+        "put it on a file system that all machines share.\n"
+    )
+
+
 @pytest.mark.slow
 def test_a_job_that_is_preempted_goes_on(tmp_path):
     words, cells = slurm(tmp_path, "--jobs", "2", "-q")

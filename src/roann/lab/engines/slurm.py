@@ -144,6 +144,7 @@ class Slurm:
         except FailedJobError as error:
             status, words = "failed", str(error).strip().splitlines()[-1]
         except UncompletedJobError:
+            self._check_shared(job)
             status, words = status_of(folder, -1), ""
         if words:
             _log.error("%s", words)
@@ -152,6 +153,14 @@ class Slurm:
         if status != "failed":
             shutil.rmtree(Path(job.paths.folder), ignore_errors=True)
         return str(status)
+
+    def _check_shared(self, job: Any) -> None:
+        """Raise an error if a job failed and its log, which Slurm itself opens, is not here."""
+        if not self._here and job.state == "FAILED" and not job.paths.stdout.exists():
+            raise ConfigError(
+                f"{job.paths.folder.parent.parent}: job {job.job_id} of Slurm failed and left no "
+                "log in this directory; put it on a file system that all machines share."
+            )
 
     def stop(self, folder: Path) -> None:
         """Cancel the job of a run; its process commits a checkpoint."""
