@@ -7,11 +7,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from roann import RoaFNN
 from roann.lab import probe as room
 from roann.lab.figures.spectra import probed
 from roann.lab.figures.style import svg_bytes
 from roann.lab.models import MODELS, SequenceModel, build_model
 from roann.lab.models.base import Model
+from roann.lab.models.deep import KINDS, Deep, DeepConfig
 from roann.lab.probe import SEQUENCES, probe
 from roann.lab.records import plain
 from roann.lab.tasks.adding import Adding, AddingConfig
@@ -46,6 +48,8 @@ def seen(task: Task, model: Model, seed: int = 0) -> tuple[Model, Tensor, Tensor
 
 def product(model: Model, inputs: Tensor) -> Tensor:
     """∂x_M/∂x_0 for the first of the batch, by one backward pass for each of its rows."""
+    if isinstance(model, Deep):  # between a map in and a readout
+        return torch.autograd.functional.jacobian(model.maps, model.enter(inputs)[0])
     if not isinstance(model, SequenceModel):
         return torch.autograd.functional.jacobian(lambda x: model(x.unsqueeze(0))[0], inputs[0])
 
@@ -75,8 +79,12 @@ def test_every_system_has_a_spectrum_and_a_gradient_at_every_state(name, caplog)
     task, model = made(name)
     found = probe(task, model, 0)
     assert not caplog.records
-    steps = MODELS[name].small.layers - 1 if name in DEPTH else 12
-    states = 1 if name in DEPTH else model.system.state_size  # one answer, of two inputs
+    small, steps, states = MODELS[name].small, 12, 1  # one answer, of two inputs
+    if name in DEPTH:
+        steps = small.maps if name == "deep" else small.layers - 1
+        states = small.width if name == "deep" else 1
+    else:
+        states = model.system.state_size
     assert found["maps"] == steps
     assert len(found["sigma"]) == states
     assert all(s < math.inf for s in found["sigma"])  # neither is any NaN
@@ -99,7 +107,7 @@ def test_the_singular_values_are_those_of_an_autograd_jacobian(name):
     assert_spectrum(found["sigma"], product(model, inputs))
 
 
-@pytest.mark.parametrize("name", DEPTH)
+@pytest.mark.parametrize("name", [name for name in DEPTH if name != "deep"])
 @pytest.mark.parametrize("width", [2, 5])
 @pytest.mark.parametrize("seed", range(3))
 def test_deep_networks_of_any_width_are_chains_of_their_layers(name, width, seed):
@@ -116,6 +124,45 @@ def test_deep_networks_of_any_width_are_chains_of_their_layers(name, width, seed
     norms = [float(g.norm()) for g in grads]
     ends = [found["gradient_by_step"][0], found["gradient_by_step"][-1]]
     assert ends == pytest.approx(norms, rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["roa", *KINDS])
+@pytest.mark.parametrize("trained", [False, True])
+def test_maps_between_a_map_in_and_a_readout_are_followed_alone(kind, trained, caplog):
+    """The spectrum is that of the maps; the loss is that of the whole model."""
+    task, model = made("deep", config=DeepConfig(kind, 4, 5))
+    assert isinstance(model, Deep)
+    if trained:  # the readout starts at zero
+        torch.nn.init.ones_(model.head.weight)
+    found = probe(task, model, 0)
+    assert not caplog.records
+    assert (found["maps"], len(found["sigma"])) == (4, 5)
+    assert ("bound" in found) == (kind == "roa")
+    model, inputs, targets = seen(task, model)
+    assert_spectrum(found["sigma"], product(model, inputs))
+    x = model.enter(inputs).detach().requires_grad_()
+    last = model.maps(x)
+    torch.testing.assert_close(model.read(last), model(inputs))
+    loss = task.loss(model.read(last), targets) if trained else last.sum()
+    norms = [float(g.norm()) for g in torch.autograd.grad(loss, [x, last])]
+    ends = [found["gradient_by_step"][0], found["gradient_by_step"][-1]]
+    assert ends == pytest.approx(norms, rel=1e-5)
+
+
+def test_a_layer_of_ours_inside_a_model_is_not_taken_for_the_whole():
+    class Scaled(Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = RoaFNN([2, 2, 2], generator=torch.Generator().manual_seed(0))
+
+        def forward(self, inputs: Tensor) -> Tensor:
+            return self.net(3 * inputs)[..., :1]
+
+    task, model = DoubleMoon(DoubleMoonConfig(points=20, batch_size=10)), Scaled()
+    found = probe(task, model, 0)
+    assert found["maps"] == 1
+    model, inputs, _ = seen(task, model)
+    assert_spectrum(found["sigma"], product(model, inputs))
 
 
 @pytest.mark.parametrize("length", [2, 3, 4, 6, 12])

@@ -16,7 +16,13 @@ from roann.lab.tasks import TASKS, Batch, mean_scores
 from roann.lab.tasks.adding import Adding, AddingConfig
 from roann.lab.tasks.copying import BLANK, Copying, CopyingConfig
 from roann.lab.tasks.double_moon import DoubleMoon, DoubleMoonConfig
-from roann.lab.tasks.mnist import PsMnistConfig, SequentialMnist, SMnistConfig
+from roann.lab.tasks.mnist import (
+    FlatMnist,
+    MnistConfig,
+    PsMnistConfig,
+    SequentialMnist,
+    SMnistConfig,
+)
 from roann.lab.tasks.series import Archive, ArchiveConfig, DigitsConfig, SpokenDigits
 
 SMALL = {
@@ -29,6 +35,7 @@ SMALL = {
 DIGITS = {
     "psmnist": lambda: SequentialMnist(PsMnistConfig(batch_size=8)),
     "smnist": lambda: SequentialMnist(SMnistConfig(batch_size=8)),
+    "mnist": lambda: FlatMnist(MnistConfig(batch_size=8)),
 }
 
 
@@ -105,7 +112,7 @@ def same(a: Batch, b: Batch) -> bool:
 
 def test_the_table_has_the_paper_s_tasks_and_defaults_build_configs():
     assert list(TASKS) == [
-        "double-moon", "copying", "adding", "psmnist", "smnist", "ucr", "digits"
+        "double-moon", "copying", "adding", "psmnist", "smnist", "ucr", "digits", "mnist"
     ]  # fmt: skip
     for row in TASKS.values():
         config = row.config()

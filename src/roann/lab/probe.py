@@ -9,21 +9,19 @@ from __future__ import annotations
 import copy
 import logging
 import math
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from roann import RoaFNN, RoaRNN
 from roann.diagnostics.bounds import bounds_of, spectral_norm
 from roann.diagnostics.extremes import extreme_log_singular_values, smallest_log_singular_value
 from roann.diagnostics.gradients import gradient_along_time
 from roann.diagnostics.jacobian import trajectory
 from roann.diagnostics.spectrum import eigenvalues, log_singular_values
 from roann.diagnostics.systems import roa
-from roann.lab.models.base import Model, SequenceModel
+from roann.lab.models.base import Chain, Model, SequenceModel
 from roann.lab.tasks.base import Task
 from roann.lab.tasks.double_moon import WINDOW
 
@@ -35,17 +33,15 @@ POINTS = 512  # of the gradient along time that are kept
 COLUMNS, ROWS = 61, 43  # of a decision surface
 _log = logging.getLogger(__name__)
 
-Chain = nn.Module | list[Callable[[Tensor], Tensor]]
-"""A roa layer, a system with a `step`, or the layers of another deep network."""
-
 
 def probe(task: Task, model: Model, seed: int) -> dict[str, Any]:
     """Measure the Jacobians of a model on one batch of a task.
 
     Returns:
-        ``maps``: M, how many the state goes through: steps, or layers of a deep network, whose
-        x_0 is the input and x_M the output; ``sigma``: natural logarithms of the singular
-        values of ∂x_M/∂x_0, or, of a huge state, ``sigma_max`` and ``sigma_min``: the extremes;
+        ``maps``: M, how many the state goes through: steps, or the maps of a deep network's
+        `chain`, from x_0 = `enter(inputs)` to x_M, which `read` reads;
+        ``sigma``: natural logarithms of the singular values of ∂x_M/∂x_0, or, of a huge state,
+        ``sigma_max`` and ``sigma_min``: the extremes;
         ``eigenvalues``: [real, imaginary] of the last step's Jacobian;
         ``gradient_by_step`` with ``gradient_at``: the norm of ∂ℓ/∂x_k and its k, for the loss ℓ at
         the last step, or for the sum of the last state where the readout is still zero;
@@ -65,32 +61,19 @@ def probe(task: Task, model: Model, seed: int) -> dict[str, Any]:
     targets = batch.targets[:, :SEQUENCES] if every_step else batch.targets[:SEQUENCES]
     if targets.is_floating_point():
         targets = targets.to(like)
-    chain = _chain(twin)
+    chain, inputs = twin.chain(), twin.enter(inputs)
     found: dict[str, Any] = {}
     for measure in (
         partial(_norms, twin, chain, inputs),
         partial(_spectrum, chain, inputs),
         partial(_gradients, task, twin, chain, inputs, targets),
-        partial(_surface, task, twin, inputs),
+        partial(_surface, task, twin, like),
     ):
         try:
             found |= measure()
         except (ValueError, RuntimeError) as error:
             _log.warning("a probe could not be measured: %s", error)
     return found
-
-
-def _chain(model: Model) -> Chain:
-    """What diagnostics can follow step by step, or layer by layer.
-
-    Roa layers are preferred to what wraps them: their Jacobians have a closed form.
-    """
-    ours = next((m for m in model.modules() if isinstance(m, RoaRNN | RoaFNN)), None)
-    if ours is not None:
-        return ours
-    if isinstance(model, SequenceModel):
-        return model.system
-    return model.chain()
 
 
 def _norms(model: Model, chain: Chain, inputs: Tensor) -> dict[str, Any]:
@@ -133,28 +116,29 @@ def _spectrum(chain: Chain, inputs: Tensor) -> dict[str, Any]:
 def _gradients(
     task: Task, model: Model, chain: Chain, inputs: Tensor, targets: Tensor
 ) -> dict[str, Any]:
+    def last(output: Tensor) -> Tensor:
+        # Of the last step alone, also where every step is scored: how far back does it reach?
+        return output[-1] if isinstance(model, SequenceModel) else output
+
     def loss(output: Tensor) -> Tensor:
-        if not isinstance(model, SequenceModel):
-            return task.loss(output, targets)
-        # At the last step alone, also where every step is scored: how far back does it reach?
-        if model.readout == "all":
-            return task.loss(model.head(output[-1:]), targets[-1:])
-        return task.loss(model.head(output[-1]), targets)
+        if task.readout == "all":
+            return task.loss(model.read(last(output).unsqueeze(0)), targets[-1:])
+        return task.loss(model.read(last(output)), targets)
 
     norms = gradient_along_time(chain, inputs, loss)
     if not bool(norms.any()):
-        norms = gradient_along_time(chain, inputs, lambda output: output[-1].sum())
+        norms = gradient_along_time(chain, inputs, lambda output: last(output).sum())
     norms = norms if norms.dim() == 1 else norms[-1]  # of the last layer
     at = torch.linspace(0, len(norms) - 1, min(len(norms), POINTS)).round().long()
     return {"gradient_at": at.tolist(), "gradient_by_step": rounded(norms[at])}
 
 
-def _surface(task: Task, model: Model, inputs: Tensor) -> dict[str, Any]:
+def _surface(task: Task, model: Model, like: Tensor) -> dict[str, Any]:
     if task.readout != "none" or task.input_size != 2:
         return {}
     (left, right), (low, high) = WINDOW
     x, y = torch.linspace(left, right, COLUMNS), torch.linspace(low, high, ROWS)
-    grid = torch.cartesian_prod(y, x).flip(-1).to(inputs)
+    grid = torch.cartesian_prod(y, x).flip(-1).to(like)
     with torch.no_grad():
         values = model(grid)[:, 0].reshape(ROWS, COLUMNS)
     batches = next(iter(task.evaluate_sets(0, 0).values()))

@@ -11,6 +11,7 @@ from roann.lab.models import (
     antisymmetric,
     bn_lstm,
     cornn,
+    deep,
     dilated,
     exprnn,
     fastrnn,
@@ -73,6 +74,7 @@ MODELS: dict[str, Row] = {
     "fnn": fnn.FNN,
     "highway": highway.HIGHWAY,
     "residual-mlp": residual_mlp.RESIDUAL_MLP,
+    "deep": deep.DEEP,
 }
 
 

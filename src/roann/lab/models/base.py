@@ -17,6 +17,9 @@ from roann._checks import fail
 Streams = Callable[[str], torch.Generator]
 """From a name ("weights", "filter", "head") to the generator of that random stream of the seed."""
 
+Chain = nn.Module | list[Callable[[Tensor], Tensor]]
+"""What diagnostics follow: a layer of ours, a system with a `step`, or maps one after the other."""
+
 HeadInit = Literal["normal", "uniform", "kaiming_normal", "xavier_normal", "xavier_uniform", "zero"]
 
 
@@ -104,6 +107,10 @@ class SequenceSystem(Trainable):
             fail("state", f"shape ({u.shape[1]}, {self.state_size})", tuple(state.shape))
         return self.initial_state(u.shape[1]) if state is None else state
 
+    def chain(self) -> Chain:
+        """What diagnostics follow step by step: override it where a layer inside is the whole."""
+        return self
+
     def last(self, u: Tensor, state: Tensor | None = None) -> Tensor:
         """The output (B, H) after the whole of u.
 
@@ -119,9 +126,20 @@ class Model(Trainable):
     def forward(self, inputs: Tensor) -> Tensor:
         """From the inputs of a `Batch` to predictions (T, B, O) or (B, O)."""
 
-    def chain(self) -> list[Callable[[Tensor], Tensor]]:
-        """What inputs go through one after the other, each safe under torch.func."""
+    def enter(self, inputs: Tensor) -> Tensor:
+        """From the inputs to what enters the chain: the inputs themselves, by default."""
+        return inputs
+
+    def chain(self) -> Chain:
+        """What diagnostics follow, each map safe under torch.func: by default one map, the model.
+
+        Of a feed-forward model, `forward` equals `enter`, then the chain, then `read`.
+        """
         return [self]
+
+    def read(self, output: Tensor) -> Tensor:
+        """From what the chain gives to predictions: the same, by default."""
+        return output
 
 
 class SequenceModel(Model):
@@ -144,7 +162,13 @@ class SequenceModel(Model):
     def forward(self, inputs: Tensor) -> Tensor:
         """From u (T, B, I) to (B, O) for "last", (T, B, O) for "all"."""
         states = self.system.last(inputs) if self.readout == "last" else self.system(inputs)[0]
-        prediction: Tensor = self.head(states)
+        return self.read(states)
+
+    def chain(self) -> Chain:
+        return self.system.chain()
+
+    def read(self, output: Tensor) -> Tensor:
+        prediction: Tensor = self.head(output)
         return prediction
 
     def penalty(self) -> Tensor | None:

@@ -149,6 +149,10 @@ class RoaSystem(SequenceSystem):
             new.insert(0, u)
         return torch.cat(new, -1)
 
+    def chain(self) -> RoaRNN:
+        """The layers, whose Jacobians have a closed form."""
+        return self.rnn
+
     def _apart(self, state: Tensor | None) -> Tensor | None:
         """The flat state (B, L·N) as hx (L, B, N)."""
         if state is None:
@@ -173,6 +177,10 @@ class RoaDepth(Model):
     def forward(self, inputs: Tensor) -> Tensor:
         prediction: Tensor = self.net(inputs)
         return prediction
+
+    def chain(self) -> RoaFNN:
+        """The network, whose Jacobians have a closed form."""
+        return self.net
 
 
 def _common(config: RoaConfig | EyeRnnConfig | RoaFnnConfig, streams: Streams) -> dict[str, Any]:

@@ -10,7 +10,14 @@ from roann.lab.tasks.adding import Adding, AddingConfig
 from roann.lab.tasks.base import Batch, Task, mean_scores
 from roann.lab.tasks.copying import Copying, CopyingConfig
 from roann.lab.tasks.double_moon import DoubleMoon, DoubleMoonConfig
-from roann.lab.tasks.mnist import LINEAR_SOFTMAX, PsMnistConfig, SequentialMnist, SMnistConfig
+from roann.lab.tasks.mnist import (
+    LINEAR_SOFTMAX,
+    FlatMnist,
+    MnistConfig,
+    PsMnistConfig,
+    SequentialMnist,
+    SMnistConfig,
+)
 from roann.lab.tasks.series import Archive, ArchiveConfig, DigitsConfig, SpokenDigits
 
 __all__ = ["TASKS", "Batch", "Task", "TaskRow", "mean_scores"]
@@ -90,5 +97,12 @@ TASKS: dict[str, TaskRow] = {
         "time; at the end of each the network must name the digit. The speakers of the test "
         "recordings are those of the training recordings.",
         size=("view", "view"),
+    ),
+    "mnist": TaskRow(
+        MnistConfig,
+        FlatMnist,
+        "MNIST",
+        "The 784 pixels of a handwritten digit at once, for feed-forward networks.",
+        memoryless=LINEAR_SOFTMAX,
     ),
 }

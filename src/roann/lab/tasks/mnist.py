@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from roann.lab import data, limits
 from roann.lab.limits import OneOf, Range, Settings
-from roann.lab.tasks.base import Batch, EpochTask
+from roann.lab.tasks.base import Batch, EpochTask, Readout
 
 PIXELS = 784
 HELD_OUT = 10_000  # the last training images, in the split "validation"
@@ -46,8 +46,10 @@ PERMUTATIONS: dict[str, Callable[[], list[int]]] = {
 }
 
 
-class SMnistConfig(Settings):
-    """Settings of sequential MNIST, pixels in reading order."""
+class MnistConfig(Settings):
+    """Settings of MNIST, all pixels at once."""
+
+    task: ClassVar[str] = "mnist"
 
     # number of images in a training batch; it must divide that of training images.
     batch_size: Annotated[int, Range(1, 10_000)] = 100
@@ -65,8 +67,16 @@ class SMnistConfig(Settings):
             limits.fail("batch_size", f"a divisor of {images}", self.batch_size)
 
 
+class SMnistConfig(MnistConfig):
+    """Settings of sequential MNIST, pixels in reading order."""
+
+    task: ClassVar[str] = "smnist"
+
+
 class PsMnistConfig(SMnistConfig):
     """Settings of permuted sequential MNIST."""
+
+    task: ClassVar[str] = "psmnist"
 
     # order of the pixels: nengo (the paper's), urnn, nnrnn, lmu or bit-reversal.
     permutation: Annotated[str, OneOf(PERMUTATIONS)] = "nengo"
@@ -86,14 +96,14 @@ class SequentialMnist(EpochTask):
     primary = "accuracy"
     better = "higher"
     input_size, output_size = 1, 10
-    horizon = PIXELS
-    readout = "last"
+    horizon: int | None = PIXELS
+    readout: Readout = "last"
     # Chance knows the ten classes and their shares in the test set (the ones are most).
     trivial: Mapping[str, float] = {"cross_entropy": math.log(10), "accuracy": 0.1135}
 
-    def __init__(self, config: SMnistConfig, device: torch.device | str = "cpu") -> None:
+    def __init__(self, config: MnistConfig, device: torch.device | str = "cpu") -> None:
         super().__init__(config, device)
-        self.name = "psmnist" if isinstance(config, PsMnistConfig) else "smnist"
+        self.name = config.task
         order = PERMUTATIONS[config.permutation]() if isinstance(config, PsMnistConfig) else None
         images, labels, test_images, test_labels = data.load_mnist(config.data_dir)
         kept = len(images) - (HELD_OUT if config.split == "validation" else 0)
@@ -108,7 +118,7 @@ class SequentialMnist(EpochTask):
         """The next images in the order of this epoch."""
         pixels, labels = self._train
         chosen = self.chosen(seed, step)
-        return _as_sequence(pixels[chosen], labels[chosen])
+        return self._shown(pixels[chosen], labels[chosen])
 
     def evaluate_sets(self, seed: int, step: int) -> dict[str, Iterable[Batch]]:
         """All images of the set "test", and of "validation" where there is one."""
@@ -133,9 +143,19 @@ class SequentialMnist(EpochTask):
     def _pieces(self, pixels: Tensor, labels: Tensor) -> Iterator[Batch]:
         size = self.config.eval_batch_size
         for start in range(0, len(labels), size):
-            yield _as_sequence(pixels[start : start + size], labels[start : start + size])
+            yield self._shown(pixels[start : start + size], labels[start : start + size])
+
+    def _shown(self, pixels: Tensor, labels: Tensor) -> Batch:
+        """Bytes (B, 784) as numbers (784, B, 1) in [0, 1]."""
+        return Batch((pixels.t().contiguous().float() / 255).unsqueeze(-1), labels)
 
 
-def _as_sequence(pixels: Tensor, labels: Tensor) -> Batch:
-    """Bytes (B, 784) as numbers (784, B, 1) in [0, 1]."""
-    return Batch((pixels.t().contiguous().float() / 255).unsqueeze(-1), labels)
+class FlatMnist(SequentialMnist):
+    """784 pixels in [0, 1] at once, (B, 784), for feed-forward networks."""
+
+    input_size = PIXELS
+    horizon = None
+    readout = "none"
+
+    def _shown(self, pixels: Tensor, labels: Tensor) -> Batch:
+        return Batch(pixels.float() / 255, labels)
