@@ -1,4 +1,4 @@
-"""`python -m paper`: make the runs, collect records, write the tables.
+"""`python -m paper`: make the runs, collect records, write the tables and pictures.
 
 Exit codes: 0 ok, 2 usage, 75 runs are left to resume, 130 Ctrl-C.
 """
@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from paper import ROOT, bounds, plan
+from paper import ROOT, bounds, figures, plan
 from paper.collect import BOUNDS, ENDS, collect, note_source, read_records
 from paper.pages import filled, markdown
 from paper.tables import SPECS, from_spec, spectra, tables
@@ -19,6 +19,7 @@ from roann.lab import checkpoint, records, run, sweep
 from roann.lab.config import ConfigError, Experiment
 from roann.lab.data import DataError, find_mnist
 from roann.lab.exits import INTERRUPTED, OK, LabError
+from roann.lab.figures import save
 from roann.lab.files import replace_file
 from roann.lab.probe import probe
 from roann.lab.progress import logging_to_stderr
@@ -40,10 +41,12 @@ def main(argv: Sequence[str] | None = None) -> int:
                 for config in sorted((ROOT / "runs/full").glob("*/*/config.toml")):
                     collect(config.parent, ROOT / "results")
             else:
-                made = tables(read_records(ROOT / "results"))
+                found = read_records(ROOT / "results")
+                made = tables(found)
                 blocks = {name: markdown(table) for name, table in made.items()}
                 for page in (ROOT / name for name in PAGES):
                     replace_file(page, filled(page.read_text(encoding="utf-8"), blocks).encode())
+                save(figures.rates(found["recipe-rates"]), ROOT / "docs/images/recipe-rates.svg")
     except LabError as error:
         print(f"paper: {error}", file=sys.stderr)
         return error.code
@@ -63,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     words = "quick: one seed, shorter, the paper's figures; full: plan.toml (default: quick)"
     runs.add_argument("--scale", choices=("quick", "full"), default="quick", help=words)
     verbs.add_parser("collect", help="thin every run directory (full) to its record")
-    verbs.add_parser("tables", help="write the tables of the pages from the records")
+    verbs.add_parser("tables", help="write the tables and pictures of the pages from the records")
     return parser
 
 
