@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor
 
-from roann import PAPER, RoaFNN, RoaRNN, multiscale
+from roann import PAPER, RoaFNN, RoaRNN, multiscale, parameter_groups
 from roann.filters import FILTERS, make
 from roann.functional import BACKENDS
 from roann.kernels.activations import ACTIVATIONS
@@ -106,6 +106,11 @@ class RoaFnnConfig(Settings):
     filter: Filter = "qr"
     recycle: bool = False  # whether all maps of a shape share one filter; the paper's strategy II.
     init: Init = "normal"  # how the weights and biases are drawn; "normal" is the paper's.
+    # largest norm of every W in every forward pass; 0 for none.
+    max_norm: Annotated[float, Range(0, 1e6)] = 0.0
+    # whether parameters have the learning rates that SGD needs at this depth, as
+    # roann.parameter_groups gives them.
+    depth_rates: bool = False
     # which kernel computes the layers; "auto" takes the fastest that can.
     backend: Backend = "auto"
     # how the backward pass gets the states: store, checkpoint or reversible.
@@ -168,11 +173,16 @@ class RoaSystem(SequenceSystem):
 
 
 class RoaDepth(Model):
-    """A `roann.RoaFNN` as a model: its last layer of neurons is the prediction."""
+    """A `roann.RoaFNN` as a model: its last layer of neurons is the prediction.
 
-    def __init__(self, net: RoaFNN) -> None:
+    Args:
+        net: the network.
+        depth_rates: whether parameters have the rates of `roann.parameter_groups`.
+    """
+
+    def __init__(self, net: RoaFNN, depth_rates: bool = False) -> None:
         super().__init__()
-        self.net = net
+        self.net, self.depth_rates = net, depth_rates
 
     def forward(self, inputs: Tensor) -> Tensor:
         prediction: Tensor = self.net(inputs)
@@ -181,6 +191,12 @@ class RoaDepth(Model):
     def chain(self) -> RoaFNN:
         """The network, whose Jacobians have a closed form."""
         return self.net
+
+    def learning_rate_scales(self) -> dict[str, float]:
+        """Those of `roann.parameter_groups`, if asked for."""
+        groups = parameter_groups(self, 1.0) if self.depth_rates else []
+        rates = {p: group["lr"] for group in groups for p in group["params"]}
+        return {name: rates[p] for name, p in self.named_parameters() if p in rates}
 
 
 def _common(config: RoaConfig | EyeRnnConfig | RoaFnnConfig, streams: Streams) -> dict[str, Any]:
@@ -229,14 +245,15 @@ def _mixing(config: EyeRnnConfig, horizon: int | None) -> dict[str, Any]:
 
 def roa_fnn(config: RoaFnnConfig, demand: Demand, streams: Streams) -> RoaDepth:
     """A roaFNN for a task. `RoaFNN` draws weights before filters, so filters share weights."""
+    cap = config.max_norm or None
     net = RoaFNN(
         layer_sizes(config.layers, config.width, demand),
         rho=config.rho,
         recycle=config.recycle,
-        **(PAPER | {"filter": config.filter, "init": config.init}),
+        **(PAPER | {"filter": config.filter, "init": config.init, "max_norm": cap}),
         **_common(config, streams),
     )
-    return RoaDepth(net)
+    return RoaDepth(net, config.depth_rates)
 
 
 ROA_PRESETS = [
