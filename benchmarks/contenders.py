@@ -23,6 +23,11 @@ Products = Mapping[str, int]
 DENSE, ONE = {"forward": 2, "train": 5}, {"forward": 1, "train": 3}
 FILTERS: dict[str, Products] = {"qr": DENSE, "permutation": ONE, "broad": ONE}
 """The filters that are measured; a new one is a row here."""
+PARTS: dict[str, dict[str, Any]] = {
+    "broad, no gain": {"gain": 1.0},
+    "broad, no cap": {"max_norm": None},
+}
+"""The default layer without one of its parts: what each of them costs."""
 TORCH: dict[str, tuple[Callable[..., nn.Module], Products]] = {
     "nn.RNN": (lambda I, N: nn.RNN(I, N, nonlinearity="relu"), ONE),
     "nn.GRU": (nn.GRU, {"forward": 3, "train": 9}),
@@ -90,6 +95,7 @@ def over_time(case: Sequences, work: str) -> list[Contender]:
     """The layers of roann, the plain loop, those of torch, and the limit."""
     everyone: dict[str, tuple[nn.Module, Products]] = {
         **{f"roann {name}": (case.roa(name), count) for name, count in FILTERS.items()},
+        **{f"roann {name}": (case.roa("broad", **o), ONE) for name, o in PARTS.items()},
         "naive loop": (case.roa(backend="reference"), DENSE),
         **{name: (make(case.I, case.N), count) for name, (make, count) in TORCH.items()},
     }

@@ -46,7 +46,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 blocks = {name: markdown(table) for name, table in made.items()}
                 for page in (ROOT / name for name in PAGES):
                     replace_file(page, filled(page.read_text(encoding="utf-8"), blocks).encode())
-                save(figures.rates(found["recipe-rates"]), ROOT / "docs/images/recipe-rates.svg")
+                for name, figure in figures.pictures(found).items():
+                    save(figure, ROOT / "docs/images" / name)
     except LabError as error:
         print(f"paper: {error}", file=sys.stderr)
         return error.code
