@@ -6,7 +6,6 @@ import torch
 from torch import Tensor, nn
 
 from roann.lab.limits import HiddenSettings
-from roann.lab.models.base import Preset
 from roann.lab.models.recurrence import row
 from roann.lab.models.torch_layers import TorchSystem
 
@@ -46,4 +45,4 @@ class Gru(TorchSystem[GruConfig]):
         return (1 - z) * n + z * x
 
 
-GRU = row(Gru, GruConfig(4), [Preset("psmnist", GruConfig(256), 201_482)])
+GRU = row(Gru, GruConfig(4))
