@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from roann.lab.limits import HiddenSettings
 from roann.lab.models.recurrence import row
@@ -36,13 +35,6 @@ class Gru(TorchSystem[GruConfig]):
     """
 
     layer = nn.GRU
-
-    def step(self, x: Tensor, u: Tensor) -> Tensor:
-        r_u, z_u, n_u = self.affine("ih", u).chunk(3, dim=-1)
-        r_h, z_h, n_h = self.affine("hh", x).chunk(3, dim=-1)
-        z = torch.sigmoid(z_u + z_h)
-        n = torch.tanh(n_u + torch.sigmoid(r_u + r_h) * n_h)
-        return (1 - z) * n + z * x
 
 
 GRU = row(Gru, GruConfig(4))

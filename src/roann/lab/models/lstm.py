@@ -48,11 +48,5 @@ class Lstm(TorchSystem[LstmConfig]):
         output, (h, c) = self.core(u, (h.contiguous(), c.contiguous()))
         return output, torch.cat([h[0], c[0]], dim=-1)
 
-    def step(self, x: Tensor, u: Tensor) -> Tensor:
-        h, c = x.chunk(2, dim=-1)
-        i, f, g, o = (self.affine("ih", u) + self.affine("hh", h)).chunk(4, dim=-1)
-        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
-        return torch.cat([torch.sigmoid(o) * torch.tanh(c), c], dim=-1)
-
 
 LSTM = row(Lstm, LstmConfig(4))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from roann.lab.limits import HiddenSettings, OneOf
 from roann.lab.models.recurrence import row
@@ -38,10 +37,6 @@ class VanillaRnn(TorchSystem[VanillaRnnConfig]):
     """
 
     layer = nn.RNN
-
-    def step(self, x: Tensor, u: Tensor) -> Tensor:
-        y = self.affine("ih", u) + self.affine("hh", x)
-        return torch.relu(y) if self.config.nonlinearity == "relu" else torch.tanh(y)
 
 
 VANILLA_RNN = row(VanillaRnn, VanillaRnnConfig(5))
