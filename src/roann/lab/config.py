@@ -133,6 +133,16 @@ class Experiment:
             "train": _fields(self.train),
         }
 
+    def changed(self, values: Mapping[str, Any], source: str) -> Experiment:
+        """It with other values of some fields, checked; `source` is the table that has them."""
+        tables = self.tables()
+        for field, value in values.items():
+            table, dot, key = field.partition(".")
+            if not dot or table not in tables:
+                raise ConfigError(f"[{source}] {field!r}: write TABLE.FIELD, as in train.lr.")
+            tables[table][key] = value
+        return parse(tables)
+
     def digest(self) -> str:
         """A hash of the resolved config: equal for equal experiments, however they were written."""
         return hashlib.sha256(to_toml(self.tables()).encode()).hexdigest()

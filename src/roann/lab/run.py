@@ -167,7 +167,7 @@ def _conduct(
     plan = experiment.train
     environment = set_up(plan.threads, plan.seed) | {"processes": ranks.world}
     state, offset, digest, moved = State(), 0, "", {}
-    lines: records.Sink = records.Unwritten()
+    lines = records.Sink()
     with ranks.together():
         task, model = build(experiment)
         ranks.check(task, model)
