@@ -197,7 +197,7 @@ class FullCapacityURnn(UnitarySystem[FullCapacityURnnConfig]):
     @torch.no_grad()
     def build(self, new: Source) -> None:
         N = self.config.hidden_size
-        # Re and Im apart: complex tensors are not everywhere at home (checkpoints, casts).
+        # Re and Im apart: checkpoints and casts do not all support complex tensors.
         self.register_buffer("base", new.empty(2, N, N))
         theta, reflections = draw_restricted_unitary(N, new)
         permutation = torch.randperm(N, generator=new.generator, device=self.base.device)
