@@ -1,5 +1,5 @@
 """Measure speed and memory: `python -m benchmarks`.
 
-One run; contenders take turns, and the best of n rounds counts; the same threads and flushed
-denormals for everyone; warm-up apart. It needs torch alone; what else is absent is said.
+Contenders take turns in one run, with the same threads and flushed denormals; the best of several
+rounds counts, after a warm-up. It needs torch only; others are skipped, with the reason.
 """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 import time
 from collections.abc import Sequence
@@ -13,7 +12,6 @@ from typing import Any
 from benchmarks import command, machine, tables
 from benchmarks.cases import CASES, QUICK_ROUNDS, ROUNDS
 from benchmarks.record import Record, RecordError, SkippedError, read
-from paper.pages import filled
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -25,7 +23,7 @@ def _work(args: argparse.Namespace) -> None:
     if args.write_docs:
         record, page = args.write_docs
         blocks = tables.blocks(read(record))
-        page.write_text(filled(page.read_text(encoding="utf-8"), blocks), encoding="utf-8")
+        command.fill(page, blocks)
         print(f"benchmarks: {page} written from {record}", file=sys.stderr)
     else:
         _measure(args.cases, args.quick, args.out)
@@ -70,8 +68,7 @@ def stem(record: Record) -> str:
 
     So a part measured again does not take the place of the whole.
     """
-    cpu = re.sub(r"\(r\)|\(tm\)", "", record.environment["cpu"].lower())
-    words = re.sub(r"[^a-z0-9]+", "-", cpu).strip("-") or "unknown"
+    words = machine.slug(record.environment["cpu"])
     marks = [f"{record.settings['threads']}t", *["quick"] * record.settings["quick"]]
     cases = record.settings["cases"]
     return "-".join([words, *marks, *([] if set(cases) == set(CASES) else cases)])

@@ -1,11 +1,13 @@
-"""How the command lines here run and end."""
+"""What the command lines here share: how they end, and how they fill a page."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
+from paper.pages import filled
 from roann.lab.exits import CTRL_C, OK, USAGE
 
 
@@ -27,3 +29,8 @@ def run(
     except KeyboardInterrupt:
         return CTRL_C
     return OK
+
+
+def fill(page: Path, blocks: Mapping[str, str]) -> None:
+    """Write tables between the markers of a page of the documentation."""
+    page.write_text(filled(page.read_text(encoding="utf-8"), blocks), encoding="utf-8")

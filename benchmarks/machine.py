@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 from typing import Any
 
 import torch
@@ -16,6 +17,12 @@ from roann.kernels import native, workspace
 def cores() -> int:
     """How many processors this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def slug(cpu: str) -> str:
+    """The name of a processor as a part of a file's name."""
+    words = re.sub(r"\(r\)|\(tm\)", "", cpu.lower())
+    return re.sub(r"[^a-z0-9]+", "-", words).strip("-") or "unknown"
 
 
 def set_up(threads: int) -> None:

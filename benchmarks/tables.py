@@ -24,19 +24,14 @@ _MET: dict[str, Callable[[float, float], bool]] = {
 }
 
 
-def _flatness(record: Record, *rows: Row) -> float:
-    """The largest time per step over the smallest."""
-    times = [row.per_step for row in rows]
-    return max(times) / min(times)
-
-
 MEASURES: dict[str, Callable[..., float | None]] = {
     "of limit": lambda record, ours: record.of_limit(ours),
     "faster": lambda record, ours, other: other.per_step / ours.per_step,
     "slower": lambda record, ours, other: ours.per_step / other.per_step,
     "percent over": lambda record, ours, other: 100 * (ours.per_step / other.per_step - 1),
     "megabytes": lambda record, ours: ours.extra_bytes / 1e6,
-    "flatness": _flatness,
+    # The largest time per step over the smallest.
+    "flatness": lambda record, *rows: max(r.per_step for r in rows) / min(r.per_step for r in rows),
 }
 """From a record and the rows of it that a target names, or all of its case if it names none."""
 

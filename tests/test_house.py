@@ -2,6 +2,7 @@
 
 import ast
 import doctest
+import functools
 import importlib
 import inspect
 import pkgutil
@@ -167,6 +168,53 @@ def test_files_and_functions_stay_small():
                 first = node.body[1] if ast.get_docstring(node) and len(node.body) > 1 else node
                 length = node.end_lineno - first.lineno + 1
                 assert length <= 60, f"{path.name}:{node.lineno} {node.name} has {length} lines"
+
+
+# Lines of Python that a part may have. Raise a number only with a capability that is worth it.
+LINES = {
+    "src/roann/kernels": 2_400,
+    "src/roann/filters": 1_200,
+    "src/roann/nn": 3_300,
+    "src/roann/diagnostics": 1_750,
+    "src/roann/export": 600,
+    "src/roann/estimators": 2_850,
+    "src/roann/lab/models": 3_600,
+    "src/roann/lab/engines": 1_150,
+    "src/roann/lab": 12_600,
+    "src/roann": 25_800,
+    "paper": 1_000,
+    "benchmarks/scale": 700,
+    "benchmarks/real": 700,
+    "benchmarks": 2_750,
+}
+
+
+@pytest.mark.parametrize("part", LINES)
+def test_parts_keep_within_their_lines(part):
+    found = sum(
+        len(path.read_text().splitlines()) for path in CODE if path.is_relative_to(ROOT / part)
+    )
+    assert found <= LINES[part], f"{part} has {found} lines"
+
+
+def test_imports_of_the_library_are_at_most_twelve_deep():
+    """The longest chain of its modules in which each imports the next; a cycle would not end."""
+    names = {
+        ".".join(("roann", *path.relative_to(SOURCE).with_suffix("").parts)): path
+        for path in LIBRARY
+    }
+    modules = {name.removesuffix(".__init__"): path for name, path in names.items()}
+
+    @functools.cache
+    def depth(name):
+        below = set()
+        for node in ast.walk(ast.parse(modules[name].read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                inner = {f"{node.module}.{a.name}" for a in node.names} & modules.keys()
+                below |= inner or {node.module} & modules.keys()
+        return 1 + max(map(depth, below - {name}), default=0)
+
+    assert max(map(depth, modules)) <= 12
 
 
 def test_the_wheel_holds_the_library_and_the_lab_alone():

@@ -30,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _work(args: argparse.Namespace) -> None:
     if args.write_docs:
-        tables.write(args.out, args.write_docs)
+        command.fill(args.write_docs, tables.blocks(records.read(args.out)))
     else:
         _run(args)
 

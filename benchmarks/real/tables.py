@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from statistics import fmean
 
 from benchmarks.real.minirocket import NAME as MINIROCKET
-from benchmarks.real.records import Row, read
+from benchmarks.real.records import Row
 from benchmarks.real.sets import CLASSIFY, FORECAST, REGRESS, SETS
 from benchmarks.real.systems import DRAW_NOTHING, FIXED, RIDGE, ROA
-from paper.pages import Table, filled, markdown
+from paper.pages import Table, markdown
 
 NETWORKS = (ROA, "LSTM", "GRU")
 COLUMNS = {
@@ -67,9 +66,3 @@ def blocks(rows: Sequence[Row]) -> dict[str, str]:
     """The tables of the page by name."""
     made = {kind: scores(rows, kind) for kind in COLUMNS} | {"cost": cost(rows)}
     return {name: markdown(table, right=True) for name, table in made.items()}
-
-
-def write(folder: Path, page: Path) -> None:
-    """Put the tables of the records into a page."""
-    text = page.read_text(encoding="utf-8")
-    page.write_text(filled(text, blocks(read(folder))), encoding="utf-8")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import sys
 import tempfile
 import time
@@ -14,10 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks import machine
+from benchmarks import command, machine
 from benchmarks.record import RecordError, SkippedError
 from benchmarks.scale import runs, steps, tables
-from paper.pages import filled
 
 SCHEMA = 1
 PAGE = Path("docs/scale.md")
@@ -26,22 +24,15 @@ PAGE = Path("docs/scale.md")
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse, measure or write; returns the exit code."""
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # for the processes it starts
-    try:
-        args = _parser().parse_args(argv)
-        if args.write_docs:
-            record, page = args.write_docs
-            made = filled(page.read_text(encoding="utf-8"), tables.blocks(read(record)))
-            page.write_text(made, encoding="utf-8")
-        else:
-            _measure(args.quick, args.passes, args.out)
-    except SystemExit as end:  # argparse has said why
-        return int(end.code or 0)
-    except (OSError, RecordError) as error:
-        print(f"benchmarks.scale: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
-    return 0
+    return command.run(_parser(), argv, _work, RecordError)
+
+
+def _work(args: argparse.Namespace) -> None:
+    if args.write_docs:
+        record, page = args.write_docs
+        command.fill(page, tables.blocks(read(record)))
+    else:
+        _measure(args.quick, args.passes, args.out)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -75,8 +66,7 @@ def _measure(quick: bool, passes: int, out: Path) -> None:
         _add_steps(record, quick)
     with tempfile.TemporaryDirectory() as folder:
         _add_runs(record, Path(folder))
-    cpu = re.sub(r"\(r\)|\(tm\)", "", record["environment"]["cpu"].lower())
-    words = re.sub(r"[^a-z0-9]+", "-", cpu).strip("-") or "unknown"
+    words = machine.slug(record["environment"]["cpu"])
     small = "-quick" if quick else ""
     path = out / f"scale-{words}-{record['environment']['cores']}c{small}.json"
     path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")

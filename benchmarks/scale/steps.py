@@ -25,7 +25,7 @@ from roann.lab.models import build_model
 from roann.lab.models.base import count_parameters
 from roann.lab.models.roa import RoaRnnConfig
 from roann.lab.progress import Progress
-from roann.lab.records import Unwritten
+from roann.lab.records import Sink
 from roann.lab.tasks.base import Task
 from roann.lab.tasks.copying import Copying, CopyingConfig
 from roann.lab.train import State, make_optimizer, train
@@ -135,7 +135,7 @@ def _updates(case: Sequences, way: Way, updates: int, ranks: Ranks) -> dict[str,
             raise EnoughError
 
     progress = Progress("bench", updates, task.primary, 0.0)
-    context: Any = SimpleNamespace(records=Unwritten(), progress=progress, pause=pause)
+    context: Any = SimpleNamespace(records=Sink(), progress=progress, pause=pause)
     ranks.most(0)  # start together
     with suppress(EnoughError):
         train(task, model, optimizer, plan, State(measured=0), context, dict, together)

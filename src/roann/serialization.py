@@ -27,9 +27,14 @@ from torch import Tensor, nn
 
 from roann import _checks
 from roann.filters import Filter
-from roann.nn import Roa, RoaEuler, RoaFlow, RoaFNN, RoaLayer, RoaODE, RoaRNN, RoaRNNCell
+from roann.nn.cell import RoaLayer, RoaRNNCell
 from roann.nn.continuous import upgraded
+from roann.nn.flow import RoaFlow
+from roann.nn.fnn import RoaFNN
 from roann.nn.module import RoaModule
+from roann.nn.ode import RoaEuler, RoaODE
+from roann.nn.rnn import RoaRNN
+from roann.nn.wrap import Roa
 
 FORMAT = 1
 CLASSES: dict[str, type[RoaModule]] = {

@@ -105,7 +105,7 @@ def test_a_singular_step_is_exactly_zero(kind):
 def test_a_step_that_makes_too_much_anew_is_refused(monkeypatch):
     monkeypatch.setattr(room, "MADE", 2)
     path = trajectory(Line(5, 3), inputs(4))
-    with pytest.raises(ValueError, match="steps that make at most 2 numbers anew, got 3"):
+    with pytest.raises(ValueError, match="steps that compute at most 2 new numbers, got 3"):
         smallest_log_singular_value(path)
 
 

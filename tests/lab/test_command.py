@@ -96,9 +96,10 @@ def test_an_encoding_that_lacks_a_character_costs_no_traceback(tmp_path):
         "    print('codes', *codes)\n"
     )
     (tmp_path / "verbs.py").write_text(program)
+    env = dict(os.environ, PYTHONIOENCODING="ascii", ROANN_DATA=str(tmp_path / "none"))
     done = subprocess.run(
         [sys.executable, "verbs.py", json.dumps([words for words, _ in VERBS])],
-        cwd=tmp_path, env=dict(os.environ, PYTHONIOENCODING="ascii"), capture_output=True,
+        cwd=tmp_path, env=env, capture_output=True,
     )  # fmt: skip
     err = done.stderr.decode("ascii")
     assert "Traceback (most recent" not in err

@@ -128,7 +128,7 @@ def test_sigterm_to_one_rank_stops_all(tmp_path, group):
     ranks.processes[2].terminate()
     first, *others = ranks.end(75, 75, 75)
     step = world(tmp_path / "run")[0]
-    assert f"SIGTERM at step {step}; go on with: roann resume {tmp_path / 'run'}\n" in first
+    assert f"SIGTERM at step {step}; continue with: roann resume {tmp_path / 'run'}\n" in first
     assert first.count("\n") == 2  # this, and the name of the signal
     assert others == ["", ""]
     assert 30 <= step < 150
@@ -145,7 +145,7 @@ def test_a_run_goes_on_with_another_number_of_processes(tmp_path):
     until(lambda: has_checkpoint(tmp_path / "two"))
     os.kill(ranks_of(process)[1], signal.SIGTERM)
     _, err = ended(process, 75)
-    assert err.count("go on with: roann resume") == 1
+    assert err.count("continue with: roann resume") == 1
     assert "Traceback" not in err
     step = world(tmp_path / "two")[0]
     assert 0 < step < 1000
@@ -235,7 +235,7 @@ def test_the_launcher_starts_killed_ranks_again_and_ctrl_c_stops_them(tmp_path, 
     _, err = ended(process, 130)
     assert "Traceback" not in err
     assert not [pid for pid in workers if Path(f"/proc/{pid}").exists()]
-    stopped = f"SIGINT at step {newest(tmp_path / 'run')}; go on with"  # and a checkpoint there
+    stopped = f"SIGINT at step {newest(tmp_path / 'run')}; continue with"  # and a checkpoint there
     assert stopped in (tmp_path / "run" / LOG).read_text()
     group(2).start("resume", tmp_path / "run", "-q").end()
     assert_same(undisturbed, tmp_path / "run")

@@ -116,7 +116,7 @@ def test_a_run_has_ended_when_its_last_checkpoint_is_on_disk(tmp_path, small_dis
     assert main(["resume", str(folder)]) == 75  # as long as it is full
     message = capsys.readouterr().err.splitlines()[-1]
     assert "No space left on device" in message
-    assert message.endswith(f"go on with: roann resume {folder}")
+    assert message.endswith(f"continue with: roann resume {folder}")
     assert not (folder / RESULT).exists()
     for name in ("filler", "filler-2"):
         (small_disk / name).unlink()
@@ -245,7 +245,7 @@ def test_signals_end_a_run_that_can_be_resumed(tmp_path, number, code):
     # The checkpoint is of the step at which it stopped: not one step is lost.
     last = max(line["step"] for line in tiny_runs.lines(folder) if line["kind"] == "train")
     assert tiny_runs.world(folder)[0] in (last, last + 1)
-    assert "go on with: roann resume" in (folder / "run.log").read_text()
+    assert "continue with: roann resume" in (folder / "run.log").read_text()
 
 
 def test_divergence_is_a_result(tmp_path, capsys):

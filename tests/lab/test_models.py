@@ -1,7 +1,9 @@
 """What every row of the table of models promises; a new system inherits all of it."""
 
 import dataclasses
+import tomllib
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -243,21 +245,22 @@ def test_scales_name_parameters_and_a_penalty_is_a_number(name):
         penalty.backward()
 
 
-every_preset = pytest.mark.parametrize(
-    ("name", "preset"), [(name, key) for name, row in MODELS.items() for key in row.presets]
+PUBLISHED = tomllib.loads((Path(__file__).parents[2] / "paper/published.toml").read_text())
+every_published = pytest.mark.parametrize(
+    ("name", "row"), [(name, row) for name, rows in PUBLISHED.items() for row in rows]
 )
 
 
-@every_preset
-def test_published_settings_are_the_words_that_preset_explains(name, preset):
-    row = MODELS[name].presets[preset]
-    train = dict(row.settings)
+@every_published
+def test_published_settings_are_the_words_of_an_experiment(name, row):
+    assert row.keys() <= {"task", "settings", "parameters", "train"}
+    train = dict(row.get("train", {}))
     B, epochs = train.pop("batch_size", 100), train.pop("epochs", None)
     if epochs is not None:
         train |= {"unit": "epoch", "length": epochs}
-    task = {"name": row.task, "batch_size": B}
-    tables = {"task": task, "model": {"name": name}, "train": train}
-    if row.task == "psmnist" and 60_000 % B:
+    task = {"name": row["task"], "batch_size": B}
+    tables = {"task": task, "model": {"name": name} | row["settings"], "train": train}
+    if row["task"] == "psmnist" and 60_000 % B:
         with pytest.raises(ConfigError, match=rf"batch_size.*divisor of 60000.*{B}"):
             parse(tables)
         task["batch_size"] = B = 100
@@ -267,14 +270,12 @@ def test_published_settings_are_the_words_that_preset_explains(name, preset):
         assert getattr(made.train, key) == value
 
 
-@every_preset
-def test_presets_have_the_published_count(name, preset):
-    row = MODELS[name].presets[preset]
-    task = TASKS[row.task]
-    assert type(row.config) is MODELS[name].config
-    model = build_model(name, row.config, task, seed=0)
-    if row.parameters is not None:
-        assert model.effective_parameters() == row.parameters
+@every_published
+def test_published_settings_have_the_published_count(name, row):
+    config = MODELS[name].config(**row["settings"])
+    model = build_model(name, config, TASKS[row["task"]], seed=0)
+    if "parameters" in row:
+        assert model.effective_parameters() == row["parameters"]
 
 
 @every_model

@@ -62,6 +62,31 @@ def test_a_stack_is_its_layers(name, recycle, memory):
         torch.testing.assert_close(a, b, rtol=1e-11, atol=1e-12)
 
 
+@pytest.mark.parametrize("shape", [(), (6, 1)])
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("half", [False, True])
+def test_a_map_between_two_widths_is_that_of_every_backend(shape, bias, half):
+    """Also with an α of its own that is learned; one row, few and many."""
+    alpha = torch.linspace(0.1, 0.6, 6, dtype=f64).view(6, 1) if shape else 0.3
+    sizes = [3, 4, 4, 2, 2, 5, 1]
+    net = RoaFNN(
+        sizes, alpha=alpha, learn_rho=True, bias=bias, generator=gen(),
+        dtype=torch.bfloat16 if half else f64,
+    )  # fmt: skip
+    for B in (1, 3, 65):
+        x = data(B, 3).to(net.get_parameter("weight_0").dtype).requires_grad_()
+        found = {}
+        for backend in ("auto", "fused", "reference"):
+            net.backend = backend
+            leaves = (x, *net.parameters())
+            y = net(x)
+            found[backend] = y, *torch.autograd.grad(y.sin().sum(), leaves)
+        eps = 2**-7 if half else 1e-12  # the gradients of half precision are rounded at the end
+        for backend in ("auto", "fused"):
+            for a, b in zip(found[backend], found["reference"], strict=True):
+                torch.testing.assert_close(a, b, rtol=eps, atol=eps)
+
+
 def test_fifty_thousand_layers():
     """A handful of tensors, made in under two seconds, and gradients reach the first layer."""
     start = time.perf_counter()

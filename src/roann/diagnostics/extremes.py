@@ -14,8 +14,8 @@ Note [Undoing a map that mostly copies]
 ---------------------------------------
 The smallest singular value of P = J_M … J_1 is one over the largest of P⁻¹, and the large end is
 the one a Krylov method finds, however ill-conditioned P is. So P⁻¹ must be applied: J_k x = y must
-be solved for x. The state of a delay line has thousands of numbers, of which a step makes only a
-few anew and copies the rest. Sort the places of x into those copied (C, to the places K of y) and
+be solved for x. The state of a delay line has thousands of numbers, of which a step computes only
+a few and copies the rest. Sort the places of x into those copied (C, to the places K of y) and
 those lost (L), and the places of y that are no copies (M): as many are lost as are made. Then
 
     x_C = y_K,    x_L = B⁻¹ (y_M − E x_C),    [E B] = the rows M of J,
@@ -44,7 +44,7 @@ from roann.diagnostics.maps import Jacobian
 from roann.diagnostics.spectrum import EPS
 
 CHUNK = 64  # rows of a Jacobian made at once: more do not fit in a cache
-MADE = 1024  # numbers that a step may make anew for it to be undone
+MADE = 1024  # numbers that a step may compute for it to be undone
 Product = Callable[[Tensor], Tensor]
 
 
@@ -76,7 +76,7 @@ def extreme_log_singular_values(path: Trajectory, steps: int = 60) -> tuple[Tens
         >>> bool((found - exact[[0, -1]]).abs().max() < 1e-4)
         True
 
-    Reference: Theorems II.1 and III.1 of the paper, for widths at which an SVD is too dear.
+    Reference: Theorems II.1 and III.1 of the paper, for widths at which an SVD is too expensive.
     """
     first, last = path.states[0], path.states[-1]
     lead = first.shape[:-1]
@@ -95,7 +95,7 @@ def smallest_log_singular_value(path: Trajectory, steps: int = 10) -> Tensor:
 
     .. math:: \log\sigma_{\min}(J_M \cdots J_1) = -\log\sigma_{\max}(J_1^{-1} \cdots J_M^{-1})
 
-    For states too large for `log_singular_values`, of which a step makes at most 1,024 numbers anew
+    For states too large for `log_singular_values`, of which a step computes at most 1,024
     and copies the others, as delay lines do: Note [Undoing a map that mostly copies]. −∞ where a
     step makes a number that depends on nothing before it.
 
@@ -224,7 +224,7 @@ def _undone(J: Jacobian, v: Tensor) -> _Undone | None:
     if len(lost) > len(made):  # a number was copied twice
         return None
     if len(made) > MADE:
-        _checks.fail("path", f"steps that make at most {MADE} numbers anew", f"{len(made)}")
+        _checks.fail("path", f"steps that compute at most {MADE} new numbers", f"{len(made)}")
     units = v.new_zeros(len(made), len(v)).scatter_(1, made.unsqueeze(1), 1.0)
     # A vmap of no rows fails.
     rows: Tensor = vmap(J.matvec_transpose, chunk_size=CHUNK)(units) if len(made) else units

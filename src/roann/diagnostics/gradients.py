@@ -24,7 +24,9 @@ from torch.utils.hooks import RemovableHandle
 
 from roann import _checks
 from roann.diagnostics.systems import Run, run
-from roann.nn import RoaFNN, RoaLayer, RoaRNN
+from roann.nn.cell import RoaLayer
+from roann.nn.fnn import RoaFNN
+from roann.nn.rnn import RoaRNN
 
 
 def gradient_along_time(

@@ -29,7 +29,7 @@ A delay line forgets: the product of its Jacobians is nilpotent, and its singula
 
 * *Rounding ends.* Where the rank has been lost, more rows of U are left than its space has room
   for. Jacobi subtracts from such a row all there is, and what remains, eps of its length, is
-  rounding that again points along the others: it shrinks by eps for ever and never becomes
+  rounding that again points along the others: it shrinks by eps forever and never becomes
   orthogonal. So a row below N·eps of the largest length it ever had is set to zero. Its own
   rounding was as large, so this is no error that was not there before.
 * *Zeros are counted.* Before that, each factor leaves rounding of the order of eps in place of the

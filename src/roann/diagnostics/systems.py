@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from roann import _checks
@@ -269,42 +269,40 @@ class _Weights(NamedTuple):
         return cls(*(getattr(model, name + suffix, None) for name in names))  # type: ignore[arg-type]
 
 
-def _rnn_step(w: _Weights, phi: Callable[[Tensor], Tensor], x: Tensor, u: Tensor) -> Tensor:
-    return phi(nn.functional.linear(u, w.W_i, w.b_i) + nn.functional.linear(x, w.W, w.b))
-
-
-def _gru_step(w: _Weights, x: Tensor, u: Tensor) -> Tensor:
-    r_u, z_u, n_u = nn.functional.linear(u, w.W_i, w.b_i).chunk(3, -1)
-    r_x, z_x, n_x = nn.functional.linear(x, w.W, w.b).chunk(3, -1)
-    r, z = torch.sigmoid(r_u + r_x), torch.sigmoid(z_u + z_x)
-    return (1 - z) * torch.tanh(n_u + r * n_x) + z * x
-
-
-def _lstm_step(w: _Weights, out: int, x: Tensor, u: Tensor) -> Tensor:
-    h, c = x[..., :out], x[..., out:]
-    gates = nn.functional.linear(u, w.W_i, w.b_i) + nn.functional.linear(h, w.W, w.b)
-    i, f, g, o = gates.chunk(4, -1)
-    c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
-    h = torch.sigmoid(o) * torch.tanh(c)
-    return torch.cat([h if w.W_p is None else h @ w.W_p.mT, c], -1)
-
-
 def _rnn(model: nn.Module, suffix: str) -> Cell:
     w = _Weights.of(model, suffix)
     phi = torch.relu if cast(str, model.nonlinearity) == "relu" else torch.tanh
-    return _function_cell(w.W.shape[1], partial(_rnn_step, w, phi), lambda x: x)
+
+    def step(x: Tensor, u: Tensor) -> Tensor:
+        return phi(F.linear(u, w.W_i, w.b_i) + F.linear(x, w.W, w.b))
+
+    return _function_cell(w.W.shape[1], step, lambda x: x)
 
 
 def _gru(model: nn.Module, suffix: str) -> Cell:
     w = _Weights.of(model, suffix)
-    return _function_cell(w.W.shape[1], partial(_gru_step, w), lambda x: x)
+
+    def step(x: Tensor, u: Tensor) -> Tensor:
+        r_u, z_u, n_u = F.linear(u, w.W_i, w.b_i).chunk(3, -1)
+        r_x, z_x, n_x = F.linear(x, w.W, w.b).chunk(3, -1)
+        r, z = torch.sigmoid(r_u + r_x), torch.sigmoid(z_u + z_x)
+        return (1 - z) * torch.tanh(n_u + r * n_x) + z * x
+
+    return _function_cell(w.W.shape[1], step, lambda x: x)
 
 
 def _lstm(model: nn.Module, suffix: str) -> Cell:
-    w = _Weights.of(model, suffix)
-    N = cast(int, model.hidden_size)
+    w, N = _Weights.of(model, suffix), cast(int, model.hidden_size)
     out = N if w.W_p is None else w.W_p.shape[0]
-    return _function_cell(out + N, partial(_lstm_step, w, out), lambda x: x[..., :out])
+
+    def step(x: Tensor, u: Tensor) -> Tensor:
+        h, c = x[..., :out], x[..., out:]
+        i, f, g, o = (F.linear(u, w.W_i, w.b_i) + F.linear(h, w.W, w.b)).chunk(4, -1)
+        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+        h = torch.sigmoid(o) * torch.tanh(c)
+        return torch.cat([h if w.W_p is None else h @ w.W_p.mT, c], -1)
+
+    return _function_cell(out + N, step, lambda x: x[..., :out])
 
 
 # torch's recurrent layers and cells: how each becomes one cell, from the suffix of its names.

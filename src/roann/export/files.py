@@ -11,7 +11,8 @@ import torch
 from roann import _checks
 from roann.export.graph import Graph
 from roann.export.layers import add_rnn, add_step
-from roann.nn import RoaRNN, RoaRNNCell
+from roann.nn.cell import RoaRNNCell
+from roann.nn.rnn import RoaRNN
 from roann.serialization import write_atomically
 
 

@@ -17,8 +17,9 @@ from roann.export.graph import Graph
 from roann.functional import as_form
 from roann.kernels.activations import LEAK
 from roann.kernels.linear import Dense, Gather, Linear, Planes, Rotation
-from roann.nn import RoaRNN, RoaRNNCell
+from roann.nn.cell import RoaRNNCell
 from roann.nn.maps import Scan
+from roann.nn.rnn import RoaRNN
 
 
 def add_rnn(

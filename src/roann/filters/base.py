@@ -49,6 +49,8 @@ class Filter(nn.Module, ABC):
         generator: where the randomness comes from; the global one if not given.
         device: where the buffers live.
         dtype: of the float buffers; float32 where it would be less.
+
+    Shape: O is (out, in); x (…, in) gives O x (…, out).
     """
 
     name: ClassVar[str]

@@ -80,10 +80,6 @@ class QR(_Matrix):
 
     No sign is fixed, so O is *not* uniform over the orthogonal group: see `Haar`.
 
-    Args: see `Filter`.
-
-    Shape: O is (out, in); x (…, in) gives O x (…, out).
-
     Example:
         >>> g = torch.Generator().manual_seed(0)
         >>> O = QR(5, generator=g, dtype=torch.float64).to_dense()
@@ -105,10 +101,6 @@ class Haar(_Matrix):
     r"""Uniform over the orthogonal group (Haar measure): see Note [Why a sign-fixed QR].
 
     .. math:: D = Q R, \quad D_{ij} \sim N(0, 1), \quad O = Q\, \mathrm{sign}(\mathrm{diag} R)
-
-    Args: see `Filter`.
-
-    Shape: O is (out, in); x (…, in) gives O x (…, out).
 
     Example:
         >>> g = torch.Generator().manual_seed(0)
@@ -132,8 +124,6 @@ class Given(_Matrix):
 
     Args:
         matrix: (out, in) with O Oᵀ = I or OᵀO = I to rounding; (depth, out, in) for a stack.
-
-    Shape: x (…, in) gives O x (…, out).
 
     Example:
         >>> O = Given(torch.tensor([[0.0, 1.0], [-1.0, 0.0]]))

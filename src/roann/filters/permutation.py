@@ -51,10 +51,6 @@ class Permutation(_Order):
 
     .. math:: (O x)_i = x_{\pi(i)}
 
-    Args: see `Filter`.
-
-    Shape: x (…, in) gives O x (…, out).
-
     Example:
         >>> P = Permutation(6, generator=torch.Generator().manual_seed(0))
         >>> x = torch.randn(6)
@@ -75,8 +71,6 @@ class Identity(_Fixed):
     r"""The (semi-)identity: eyeRNN, FastRNN with fixed weights, the leaky integrator.
 
     .. math:: O x = x
-
-    Args: see `Filter`.
 
     Shape: x (…, in) gives O x (…, out), cut or padded with zeros.
 
@@ -111,10 +105,6 @@ class Cycle(_Fixed):
     r"""The cyclic shift by one coordinate, whose eigenvalues are the N-th roots of unity.
 
     .. math:: (O x)_i = x_{i-1 \bmod N}
-
-    Args: see `Filter`.
-
-    Shape: x (…, in) gives O x (…, out).
 
     Example:
         >>> Cycle(3).matvec(torch.tensor([1.0, 2.0, 3.0]))

@@ -25,10 +25,6 @@ class Rotations(Filter):
     Its eigenvalues are e^{±iθ}, spread over the circle, and its powers are the same rotations by
     multiples of θ. With an odd number of coordinates one of them stays as it is.
 
-    Args: see `Filter`.
-
-    Shape: x (…, in) gives O x (…, out).
-
     Example:
         >>> O = Rotations(6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
         >>> x = torch.ones(6, dtype=torch.float64)
@@ -57,7 +53,7 @@ class Rotations(Filter):
         angle, partner = buffers["angle"], buffers["partner"]
         _checks.permutation("partner", partner)
         if not torch.equal(partner.gather(-1, partner), partner.sort(-1).values):
-            _checks.fail("partner", "pairs: the partner of a partner is oneself", "longer cycles")
+            _checks.fail("partner", "pairs, each the partner of the other", "longer cycles")
         if not bool(angle.to(self.angle.dtype).isfinite().all()):  # as it will be kept
             _checks.fail("angle", "finite numbers", "NaN or infinity")
         if not torch.equal(angle.gather(-1, partner), -angle):
@@ -115,8 +111,6 @@ class Householder(Filter):
 
     Args:
         reflections: k, at least 1; further arguments as in `Filter`.
-
-    Shape: x (…, in) gives O x (…, out).
 
     Example:
         >>> O = Householder(4, reflections=1, generator=torch.Generator().manual_seed(0))

@@ -1,1 +1,1 @@
-"""The scan, in several equal implementations; `reference` is the truth."""
+"""The scan, in several equal implementations; `reference` defines it."""

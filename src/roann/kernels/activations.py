@@ -24,47 +24,23 @@ class Activation:
     R: float | None  # |φ| ≤ R if φ is bounded
 
 
-def _tanh_slope(f: Tensor) -> Tensor:
-    return 1 - f.square()
-
-
-def _sigmoid_slope(f: Tensor) -> Tensor:
-    return f * (1 - f)
-
-
-def _relu_slope(f: Tensor) -> Tensor:
-    return (f > 0).to(f.dtype)
-
-
-def _leaky_relu_slope(f: Tensor) -> Tensor:
-    return torch.full_like(f, LEAK).masked_fill(f > 0, 1)
-
-
-def _leaky_relu(y: Tensor) -> Tensor:
-    return F.leaky_relu(y, LEAK)
-
-
 def _softplus(y: Tensor) -> Tensor:
     # Not F.softplus, which replaces the curve by a line above 20, visibly so in float64.
     return torch.logaddexp(y, torch.zeros_like(y))
 
 
-def _softplus_slope(f: Tensor) -> Tensor:
-    return -torch.expm1(-f)
-
-
-def _identity(y: Tensor) -> Tensor:
-    return y
+def _leaky_slope(f: Tensor) -> Tensor:
+    return torch.full_like(f, LEAK).masked_fill(f > 0, 1)
 
 
 ACTIVATIONS: dict[str, Activation] = {
     a.name: a
     for a in (
-        Activation("relu", 0, torch.relu, _relu_slope, 1.0, None),
-        Activation("tanh", 1, torch.tanh, _tanh_slope, 1.0, 1.0),
-        Activation("sigmoid", 2, torch.sigmoid, _sigmoid_slope, 0.25, 1.0),
-        Activation("identity", 3, _identity, torch.ones_like, 1.0, None),
-        Activation("leaky_relu", 4, _leaky_relu, _leaky_relu_slope, 1.0, None),
-        Activation("softplus", 5, _softplus, _softplus_slope, 1.0, None),
+        Activation("relu", 0, torch.relu, lambda f: (f > 0).to(f.dtype), 1.0, None),
+        Activation("tanh", 1, torch.tanh, lambda f: 1 - f.square(), 1.0, 1.0),
+        Activation("sigmoid", 2, torch.sigmoid, lambda f: f * (1 - f), 0.25, 1.0),
+        Activation("identity", 3, lambda y: y, torch.ones_like, 1.0, None),
+        Activation("leaky_relu", 4, lambda y: F.leaky_relu(y, LEAK), _leaky_slope, 1.0, None),
+        Activation("softplus", 5, _softplus, lambda f: -torch.expm1(-f), 1.0, None),
     )
 }

@@ -64,7 +64,7 @@ class Library:
             "filters": 1 + max(form.code for form in FORMS.values() if form.code is not None),
             "phis": 1 + max(phi.code for phi in ACTIVATIONS.values()),
         }
-        for name in (*shared, "isa", "lanes", "run", "outer", "outer_bytes"):
+        for name in (*shared, "isa", "lanes", "run", "outer", "outer_bytes", "method"):
             if not hasattr(dll, f"roann_{name}"):
                 raise OSError(OTHER_BUILD)
             getattr(dll, f"roann_{name}").restype = ctypes.c_int64

@@ -345,8 +345,8 @@ EXPORT int64_t roann_outer(const Outer* p) {
     return !done;
 }
 
-// Python looks for an entry point by this name in anything built as an extension module; the
-// functions above are reached through ctypes instead.
+// Python looks for an entry point by this name in anything built as an extension module; what is
+// here is reached through ctypes instead.
 EXPORT void* PyInit__native() { return nullptr; }
 
 #include "native_call.inl"

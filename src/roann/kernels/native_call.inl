@@ -2,7 +2,13 @@
 // here, through the C interface that torch offers for it (DLPack's exchange API, major version 1).
 // To read and check them in Python would take as long as the step. The caller holds the GIL.
 
+// Of Python's stable ABI, without its headers.
 extern "C" void* PyTuple_GetItem(void* tuple, std::ptrdiff_t i);  // a borrowed reference
+extern "C" void* PyCFunction_NewEx(void* method, void* self, void* module);
+extern "C" void* PyBool_FromLong(long value);
+extern "C" long long PyLong_AsLongLong(void* number);
+extern "C" double PyFloat_AsDouble(void* number);
+extern "C" void* PyErr_Occurred();
 extern "C" void PyErr_Clear();
 
 namespace {
@@ -58,6 +64,15 @@ struct Reader {
     }
 };
 
+// Fills in what is no tensor, from (isa, phi, filter, alpha). Returns the ISA, or −1 if one of them
+// is no number: then a Python error is set.
+int64_t read_told(void* told, Step& p) {
+    p.phi = PyLong_AsLongLong(PyTuple_GetItem(told, 1));
+    p.filter = PyLong_AsLongLong(PyTuple_GetItem(told, 2));
+    p.alpha_value = PyFloat_AsDouble(PyTuple_GetItem(told, 3));
+    return PyErr_Occurred() ? -1 : PyLong_AsLongLong(PyTuple_GetItem(told, 0));
+}
+
 // The shapes of a step. A batch of states has one dimension more than a state alone.
 struct Shapes {
     int64_t states[2] = {}, inputs[2] = {}, square[2] = {}, W_i[2] = {};
@@ -111,6 +126,47 @@ Shapes read_step(Reader& read, void* tuple, Step& p) {
     return s;
 }
 
+// One step, from (told, tensors, x_next). Returns whether it was done: not if a tensor is not fit.
+void* step(void*, void* const* args, std::ptrdiff_t) {
+    Step p = {};
+    const int64_t isa = read_told(args[0], p);
+    if (isa < 0) return nullptr;
+    Reader read;
+    const Shapes s = read_step(read, args[1], p);
+    p.x_next = read.at(read.look(args[2]), s.state(), s.rank);
+    if (read.fit) build(isa, p.dtype).step(p);
+    return PyBool_FromLong(read.fit);
+}
+
+// Its adjoint, from (told, tensors, g, gradients): those of x, u, W, W_i and b that are not None.
+void* step_adjoint(void*, void* const* args, std::ptrdiff_t) {
+    StepAdjoint q = {};
+    Step& p = q.step;
+    const int64_t isa = read_told(args[0], p);
+    if (isa < 0) return nullptr;
+    Reader read;
+    const Shapes s = read_step(read, args[1], p);
+    q.g = read.at(read.look(args[2]), s.state(), s.rank);
+    q.g_x = read.item(args[3], 0, s.state(), s.rank);
+    q.g_u = read.item(args[3], 1, s.input(), s.rank);
+    q.g_W = read.item(args[3], 2, s.square, 2);
+    q.g_W_i = read.item(args[3], 3, s.W_i, 2);
+    q.g_b = read.item(args[3], 4, s.neurons(), 1);
+    if (read.fit) build(isa, p.dtype).step_adjoint(q);
+    return PyBool_FromLong(read.fit);
+}
+
+// Python's PyMethodDef, with METH_FASTCALL: ctypes takes a microsecond to convert the arguments.
+enum { FASTCALL = 0x80 };
+struct Method {
+    const char* name;
+    void* (*call)(void*, void* const*, std::ptrdiff_t);
+    int flags;
+    const char* doc;
+};
+Method methods[] = {{"step", step, FASTCALL, nullptr},
+                    {"step_adjoint", step_adjoint, FASTCALL, nullptr}};
+
 }  // namespace
 
 // Takes torch's exchange API and Python's None. Returns whether steps can be done with them.
@@ -121,34 +177,7 @@ EXPORT int64_t roann_exchange(const Exchange* api, const void* python_none) {
     return 1;
 }
 
-// One step. Returns 1, or 0 if a tensor is not fit; then nothing was done.
-EXPORT int64_t roann_step(int64_t isa, int64_t phi, int64_t filter, double alpha, void* tensors,
-                          void* x_next) {
-    Step p = {};
-    p.phi = phi, p.filter = filter, p.alpha_value = alpha;
-    Reader read;
-    const Shapes s = read_step(read, tensors, p);
-    p.x_next = read.at(read.look(x_next), s.state(), s.rank);
-    if (!read.fit) return 0;
-    build(isa, p.dtype).step(p);
-    return 1;
-}
-
-// Its adjoint, from g, into those gradients of x, u, W, W_i and b that are not None.
-EXPORT int64_t roann_step_adjoint(int64_t isa, int64_t phi, int64_t filter, double alpha,
-                                  void* tensors, void* g, void* gradients) {
-    StepAdjoint q = {};
-    Step& p = q.step;
-    p.phi = phi, p.filter = filter, p.alpha_value = alpha;
-    Reader read;
-    const Shapes s = read_step(read, tensors, p);
-    q.g = read.at(read.look(g), s.state(), s.rank);
-    q.g_x = read.item(gradients, 0, s.state(), s.rank);
-    q.g_u = read.item(gradients, 1, s.input(), s.rank);
-    q.g_W = read.item(gradients, 2, s.square, 2);
-    q.g_W_i = read.item(gradients, 3, s.W_i, 2);
-    q.g_b = read.item(gradients, 4, s.neurons(), 1);
-    if (!read.fit) return 0;
-    build(isa, p.dtype).step_adjoint(q);
-    return 1;
+// A step (0) or its adjoint (1) as a function of Python.
+EXPORT void* roann_method(int64_t which) {
+    return PyCFunction_NewEx(&methods[which], nullptr, nullptr);
 }

@@ -107,7 +107,7 @@ static void step_backward(const StepAdjoint& q) {
                 store(through + j, (1 - alpha) * lambda);
             }
             const real one = 1;
-            if (g_b) outer(a, n, &one, 1, l > 0, g_b + from);
+            if (g_b) outer(&one, 1, a, n, l > 0, g_b + from);
             if (q.g_W) outer(a, n, x, p.N, l > 0, (real*)q.g_W + from * p.N);
             if (q.g_W_i) outer(a, n, u, p.I, l > 0, (real*)q.g_W_i + from * p.I);
             if (g_u)

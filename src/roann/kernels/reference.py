@@ -1,7 +1,7 @@
-"""The equation, as a plain loop: the truth every other kernel is measured against.
+"""The equation as a plain loop, which every other implementation is tested against.
 
-No other Python code writes this equation: the fused kernel and `roann.Roa` call `mix`, diagnostics
-call `step`. The native kernel has it in C++ and is tested against this loop. The loop can be
+No other Python code computes it: the fused kernel and `roann.Roa` call `mix`, diagnostics call
+`step`. The native kernel has it in C++, and `roann.export` as operators of ONNX. The loop can be
 differentiated to any order, and is safe under `torch.func`, `vmap` and any dtype or device.
 """
 

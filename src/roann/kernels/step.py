@@ -27,6 +27,8 @@ LARGE = 1 << 17  # rows times numbers in W; above either, torch's products are f
 _FORMS = {form: form.code for form in FORMS.values()}
 _PLAIN = frozenset({Tensor, nn.Parameter, type(None)})
 _casting: Callable[[str], bool] = torch.is_autocast_enabled
+_recording: Callable[[], bool] = torch.is_grad_enabled
+_room: Callable[[Any], Tensor] = torch.empty_like
 
 
 class _Library:
@@ -36,13 +38,10 @@ class _Library:
         dll, number, thing = ctypes.PyDLL(path), ctypes.c_int64, ctypes.py_object
         address = ctypes.pythonapi.PyCapsule_GetPointer
         address.argtypes, address.restype = [thing, ctypes.c_char_p], ctypes.c_void_p
-        self.step, self.adjoint, exchange = (
-            getattr(dll, f"roann_{name}") for name in ("step", "step_adjoint", "exchange")
-        )
-        exchange.argtypes = [ctypes.c_void_p, thing]
-        self.step.argtypes = [number, number, number, ctypes.c_double, thing, thing]
-        self.adjoint.argtypes = [*self.step.argtypes, thing]
-        exchange.restype = self.step.restype = self.adjoint.restype = number
+        exchange, method = dll.roann_exchange, dll.roann_method
+        exchange.argtypes, exchange.restype = [ctypes.c_void_p, thing], number
+        method.argtypes, method.restype = [number], thing
+        self.step, self.adjoint = method(0), method(1)
         self.isa = isa
         self.usable = bool(exchange(address(api, b"dlpack_exchange_api"), None))
 
@@ -84,16 +83,16 @@ def step(
     tensors = (x, u, W, W_i, b, vector, *of_O)
     if not _PLAIN.issuperset(map(type, tensors)) or x.is_neg():
         return None
-    recording = torch.is_grad_enabled()
+    recording = _recording()
     if recording:
         for t in of_O if vector is None else (vector, *of_O):
             if t.requires_grad:
                 return None
         recording = W.requires_grad or any(t is not None and t.requires_grad for t in tensors)
     told = (library.isa, phi.code, form, number)
-    x_next = torch.empty_like(x)
+    x_next = _room(x)
     # The library declines what a transform of torch.func has wrapped: it looks plain to Python.
-    if not library.step(*told, tensors, x_next):
+    if not library.step(told, tensors, x_next):
         return None
     if recording:
         done = x_next, tensors, (told, phi, type(O))
@@ -113,16 +112,21 @@ class _Step(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:
-        how, tensors, wanted = ctx.how, ctx.saved_tensors, ctx.needs_input_grad[1:]
+        how, tensors, wanted = ctx.how, ctx.saved_tensors, ctx.needs_input_grad
         library = _load()
-        if library is not None and not torch.is_grad_enabled() and not watched(g):
-            found = tuple(
-                torch.empty_like(t) if need else None
-                for t, need in zip(tensors[:5], wanted, strict=True)
+        if library is not None and not _recording() and not watched(g):
+            x, u, W, W_i, b, *_ = tensors
+            _, of_x, of_u, of_W, of_W_i, of_b = wanted
+            found = (
+                _room(x) if of_x else None,
+                _room(u) if of_u else None,
+                _room(W) if of_W else None,
+                _room(W_i) if of_W_i else None,
+                _room(b) if of_b else None,
             )
-            if library.adjoint(*how[0], tensors, g.resolve_neg().contiguous(), found):
+            if library.adjoint(how[0], tensors, g.resolve_neg().contiguous(), found):
                 return None, *found
-        return None, *_differentiable(how, tensors, wanted, g)
+        return None, *_differentiable(how, tensors, wanted[1:], g)
 
 
 def _differentiable(

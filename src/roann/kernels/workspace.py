@@ -94,11 +94,6 @@ def empty_like(t: Tensor) -> Tensor:
     return empty(tuple(t.shape), t.dtype) if t.device.type == "cpu" else torch.empty_like(t)
 
 
-def idle_bytes() -> int:
-    """How much memory the pool keeps at this moment."""
-    return sum(map(len, list(_idle)))
-
-
 def release() -> None:
     """Gives every idle buffer back to the operating system."""
     with _lock:

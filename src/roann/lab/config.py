@@ -63,7 +63,7 @@ class Train:
     # smoothing constant of rmsprop; torch's default, 0.99, if not given.
     alpha: Annotated[float, Ge(0), Le(1)] | None = None
     weight_decay: _Rate | None = None  # L2 penalty on the parameters; none in the paper.
-    # largest norm of the gradient, which is scaled down to it; none in the paper.
+    # norm above which gradients are scaled down to it; none in the paper.
     clip_norm: _Rate | None = None
     # largest absolute value of an entry of the gradient; none in the paper.
     clip_value: _Rate | None = None
@@ -72,7 +72,7 @@ class Train:
     length: _Some = 1000  # number of units to train for.
     # pairs (start, factor): from start on, the learning rate is lr * factor.
     schedule: tuple[tuple[_Count, _Rate], ...] = ()
-    # number of first iterations in which the learning rate grows linearly to lr.
+    # number of iterations in which the learning rate first grows linearly to lr.
     warmup: _Count = 0
     eval_every: _Some = 100  # number of units between evaluations.
     # when to measure spectrum, gradient flow and bounds; 0 is before training.
@@ -103,14 +103,14 @@ class Resources:
     # processor cores; by default as many as threads.
     cores: Annotated[int, Ge(1), Le(1024)] | None = None
     memory: _Rate | None = None  # gigabytes of memory; not limited by default.
-    # graphics processors; by default one if device is cuda.
+    # GPUs; by default one if device is cuda.
     gpus: Annotated[float, Ge(0), Le(64)] | None = None
-    hours: _Rate = 24.0  # longest time of a job of Slurm, which then goes on in another one.
-    partition: str | None = None  # partition of Slurm.
-    account: str | None = None  # account of Slurm.
+    hours: _Rate = 24.0  # time limit of a Slurm job; a longer run continues in the next job.
+    partition: str | None = None  # Slurm partition.
+    account: str | None = None  # Slurm account.
 
     def of(self, train: Train) -> tuple[int, float]:
-        """The cores and graphics processors of a run."""
+        """The cores and GPUs of a run."""
         gpus = float(train.device == "cuda") if self.gpus is None else self.gpus
         return self.cores or train.threads, gpus
 
@@ -132,6 +132,16 @@ class Experiment:
             "model": {"name": self.model_name} | _fields(self.model),
             "train": _fields(self.train),
         }
+
+    def changed(self, values: Mapping[str, Any], source: str) -> Experiment:
+        """It with other values of some fields, checked; `source` is the table that has them."""
+        tables = self.tables()
+        for field, value in values.items():
+            table, dot, key = field.partition(".")
+            if not dot or table not in tables:
+                raise ConfigError(f"[{source}] {field!r}: write TABLE.FIELD, as in train.lr.")
+            tables[table][key] = value
+        return parse(tables)
 
     def digest(self) -> str:
         """A hash of the resolved config: equal for equal experiments, however they were written."""

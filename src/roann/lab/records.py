@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeGuard, get_args
+from typing import Any, Literal, TypeGuard, get_args
 
 from roann.lab.files import OWN, parse_object, read_plain
 
@@ -20,8 +20,8 @@ FLUSH_SECONDS = 1.0
 _log = logging.getLogger(__name__)
 
 
-class Sink(Protocol):
-    """What takes records."""
+class Sink:
+    """Drops every record: the base, and what processes get that do not lead a run."""
 
     def write(
         self, kind: Kind, step: int, epoch: float | None, seconds: float, values: Mapping[str, Any]
@@ -30,28 +30,13 @@ class Sink(Protocol):
 
     def sync(self) -> int:
         """See that every record is safe; returns the offset a checkpoint must hold."""
+        return 0
 
     def close(self) -> None:
         """Take no more."""
 
 
-class Unwritten:
-    """Drops every record: for processes that do not lead a run."""
-
-    def write(
-        self, kind: Kind, step: int, epoch: float | None, seconds: float, values: Mapping[str, Any]
-    ) -> None:
-        """Do nothing."""
-
-    def sync(self) -> int:
-        """There is nothing to keep."""
-        return 0
-
-    def close(self) -> None:
-        """Do nothing."""
-
-
-class Records:
+class Records(Sink):
     """An append-only writer that a full disk or a crash cannot confuse.
 
     Lines wait in memory for about a second, then go to the file at a known offset: after a failed

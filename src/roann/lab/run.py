@@ -167,7 +167,7 @@ def _conduct(
     plan = experiment.train
     environment = set_up(plan.threads, plan.seed) | {"processes": ranks.world}
     state, offset, digest, moved = State(), 0, "", {}
-    lines: records.Sink = records.Unwritten()
+    lines = records.Sink()
     with ranks.together():
         task, model = build(experiment)
         ranks.check(task, model)
@@ -236,7 +236,10 @@ def _train(task: Task, state: State, context: RunContext) -> tuple[str, str]:
         with suppress(DivergedError):  # the resumed run will notice, and say so
             context.save(state)
         _log.warning(
-            "%s at step %d; go on with: roann resume %s", interruption, state.step, context.folder
+            "%s at step %d; continue with: roann resume %s",
+            interruption,
+            state.step,
+            context.folder,
         )
         raise
     except DivergedError as error:

@@ -11,7 +11,6 @@ import hashlib
 import json
 import logging
 import math
-import signal
 import time
 import warnings
 from collections.abc import Iterable, Mapping
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from roann.lab import engines
 from roann.lab.board import board
-from roann.lab.config import TABLES, ConfigError, Experiment, parse
+from roann.lab.config import TABLES, ConfigError, Experiment
 from roann.lab.engines.base import Setup
 from roann.lab.follow import Follower
 from roann.lab.progress import counted
@@ -87,18 +86,7 @@ def _check(name: str, value: Any, experiment: Experiment) -> None:
     if not all(isinstance(end, bool | int | float | str) for end in ends):
         raise ConfigError(f"[search] {name} must list numbers or text, not {value!r:.60}.")
     for end in ends:
-        changed(experiment, {name: end})
-
-
-def changed(experiment: Experiment, values: Mapping[str, Any]) -> Experiment:
-    """An experiment with other values of some fields."""
-    tables = experiment.tables()
-    for field, value in values.items():
-        table, dot, key = field.partition(".")
-        if not dot or table not in tables:
-            raise ConfigError(f"[search] {field!r}: write TABLE.FIELD, as in train.lr.")
-        tables[table][key] = value
-    return parse(tables)
+        experiment.changed({name: end}, "search")
 
 
 def journal_of(experiment: Experiment, over: Space, stem: Path) -> Path:
@@ -143,7 +131,7 @@ class Search:
             if not self._begun and self.left() == 0:
                 return None
             trial = self._begun.pop(0) if self._begun else self._study.ask(self._over)
-            experiment = changed(self._experiment, trial.params)
+            experiment = self._experiment.changed(trial.params, "search")
             name = "-".join([self._stem.name, *map(_words, trial.params.items())])
             folder = self._stem.with_name(experiment.run_id(name))
             if folder not in self._running:
@@ -287,9 +275,6 @@ def run_search(
             given = {key: value for key, value in setup.items() if key != "engine"}
             with engines.opened(engine, Setup(home, **given)) as opened:
                 drive(plan, opened, stop, board(quiet))
-    if stop.number:
-        word = signal.Signals(stop.number).name
-        _log.warning("stopped by %s; run the same command to continue.", word)
     rows = [_row(trial) for trial in study.get_trials(deepcopy=False)]
     scored = [row for row in rows if row["score"] is not None]
     choose = min if task.better == "lower" else max

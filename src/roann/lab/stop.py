@@ -20,7 +20,7 @@ class UnfinishedRun(LabError):  # noqa: N818 - not an error: the run can be resu
     def __init__(self, folder: Path, what: str, error: OSError) -> None:
         super().__init__(
             f"{folder}: the run has not ended: {what} could not be written ({error.strerror}); "
-            f"make room, then go on with: roann resume {folder}"
+            f"free some space, then continue with: roann resume {folder}"
         )
 
 

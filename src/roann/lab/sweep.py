@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from roann.lab import engines
 from roann.lab.board import Board, board
-from roann.lab.config import ConfigError, Experiment, Resources, parse, read_toml
+from roann.lab.config import ConfigError, Experiment, Resources, read_toml
 from roann.lab.engines.base import Engine, Setup
 from roann.lab.engines.process import status_of
 from roann.lab.follow import Follower
@@ -78,15 +78,11 @@ def expand(experiment: Experiment, over: Axes, root: Path, name: str) -> dict[Pa
         raise ConfigError(f"the grid has {cells} runs; at most {MAX_CELLS} are allowed.")
     runs = {}
     for choice in itertools.product(*over.values()):
-        tables, words = experiment.tables(), [name]
-        for field, value in zip(over, choice, strict=True):
-            table, dot, key = field.partition(".")
-            if not dot or table not in tables:
-                raise ConfigError(f"[sweep] {field!r}: write TABLE.FIELD, as in train.lr.")
-            tables[table][key] = value
-            words += [] if field == "train.seed" else [key, str(value)]
-        cell = parse(tables)
-        runs[root / cell.run_id("-".join(words))] = cell
+        values = dict(zip(over, choice, strict=True))
+        cell = experiment.changed(values, "sweep")
+        named = {k: v for k, v in values.items() if k != "train.seed"}
+        words = [word for k, v in named.items() for word in (k.partition(".")[2], str(v))]
+        runs[root / cell.run_id("-".join([name, *words]))] = cell
     return runs
 
 
@@ -159,9 +155,6 @@ def run_all(
             with engines.opened(engine, setup) as opened:
                 _log.info(finished)
                 drive(plan, opened, stop, board(quiet))
-    if stop.number:
-        name = signal.Signals(stop.number).name
-        _log.warning("stopped by %s; run the same command to continue.", name)
     return {f: status_of(f, None) if f not in plan.statuses else plan.statuses[f] for f in cells}
 
 
@@ -187,7 +180,7 @@ def drive(plan: Plan, engine: Engine, stop: Stop, shown: Board) -> None:
                 running[cell[0]] = cell[1]
                 engine.start(*cell)
             if not running:
-                return
+                break
             for folder in list(running) if stop.number else plan.unwanted(running):
                 engine.stop(folder)
             for folder, status in engine.ended(0.5).items():
@@ -202,6 +195,9 @@ def drive(plan: Plan, engine: Engine, stop: Stop, shown: Board) -> None:
             shown.show(running, plan.left() + len(again), ended)
     finally:
         shown.close()
+    if stop.number:
+        name = signal.Signals(stop.number).name
+        _log.warning("stopped by %s; run the same command to continue.", name)
 
 
 class _Tries:

@@ -59,7 +59,7 @@ class Together(Result):
     processes: int | None = None
     # How often to start all processes again when one of them dies or fails (with --processes).
     max_restarts: int = 3
-    timeout: float = 30.0  # Seconds to wait for a process that is silent.
+    timeout: float = 30.0  # Seconds to wait for a process that does not respond.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +120,7 @@ class Search(Many):
 
     By default ρ, width and learning rate are varied around the values of the file. Its [search] can
     name other fields: `"train.lr" = { low = 1e-4, high = 1e-1, log = true }`, or a list of values.
-    You can stop a search and start it again: it goes on.
+    You can stop a search and start it again: it continues.
     """
 
     trials: int = 50  # Number of trials, those of earlier starts included.

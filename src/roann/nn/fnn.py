@@ -12,8 +12,9 @@ from torch import Tensor
 from roann import _checks
 from roann.filters import Filter
 from roann.filters.base import full_precision
-from roann.functional import BACKENDS, roa_scan
-from roann.kernels.activations import ACTIVATIONS
+from roann.functional import BACKENDS, roa_scan, step
+from roann.kernels.activations import ACTIVATIONS, Activation
+from roann.kernels.linear import Linear
 from roann.kernels.memory import MEMORIES
 from roann.nn.alpha import Alpha
 from roann.nn.module import RoaModule
@@ -169,11 +170,14 @@ class RoaFNN(RoaModule):
         # Half precision is for parameters, input and output: the state is not rounded in between.
         full = full_precision(dtype)
         x = x.reshape(-1, x.shape[-1]).to(full)
-        for i in range(len(self.runs)):
+        for i, run in enumerate(self.runs):
             W, _, b = self._effective(f"_{i}")
             if W.dtype is not full:
                 W, b = W.to(full), None if b is None else b.to(full)
             O, alpha = self._filter(f"filter_{i}"), self.alpha_of(f"_{i}")
+            if run.n_in != run.n_out and self.backend == "auto" and self.memory == "store":
+                x = _one_map(x, W, b, O.form(), alpha, ACTIVATIONS[self.nonlinearity])
+                continue
             _, x = roa_scan(
                 x, W, O, alpha, b=b, nonlinearity=self.nonlinearity, backend=self.backend,
                 memory=self.memory, last_only=True,
@@ -196,6 +200,15 @@ class RoaFNN(RoaModule):
             for width, same in groupby(self.sizes)
         )
         return [widths, str(self._given)]
+
+
+def _one_map(
+    x: Tensor, W: Tensor, b: Tensor | None, O: Linear, alpha: float | Tensor, phi: Activation
+) -> Tensor:
+    """A stack of one rectangular map, for which no kernel is faster than operations of torch."""
+    b = None if b is None else b.squeeze(0)
+    alpha = alpha[0] if isinstance(alpha, Tensor) and alpha.dim() == 2 else alpha
+    return step(x, None, W.squeeze(0), None, b, O.at(0), alpha, phi)
 
 
 def _runs(sizes: tuple[int, ...]) -> list[Run]:

@@ -136,7 +136,7 @@ def within(steps: Tensor, lengths: Tensor) -> Tensor:
 
 
 def moves_on(steps: Tensor, name: str) -> None:
-    """Refuse steps into the past, and such as are no numbers."""
+    """Refuse steps into the past, and steps that are not numbers."""
     if _known(steps) and not bool((steps.isfinite() & (steps >= 0)).all()):
         what = "finite numbers that never fall" if name == "times" else "finite, none below 0"
         _checks.fail(name, what, f"a smallest step of {float(steps.detach().min()):g}")

@@ -35,11 +35,11 @@ from roann.lab.models import (
     unitary,
     vanilla_rnn,
 )
-from roann.lab.models.base import Demand, Model, Preset, Row, SequenceModel, SequenceSystem
+from roann.lab.models.base import Demand, Model, Row, SequenceModel, SequenceSystem
 from roann.lab.models.heads import make_head
 from roann.lab.streams import generator
 
-__all__ = ["MODELS", "Model", "Preset", "Row", "SequenceModel", "SequenceSystem", "build_model"]
+__all__ = ["MODELS", "Model", "Row", "SequenceModel", "SequenceSystem", "build_model"]
 
 MODELS: dict[str, Row] = {
     "roa": roa.ROA,

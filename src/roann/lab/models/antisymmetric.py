@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from roann.lab.limits import HiddenSettings, NonNegative
-from roann.lab.models.base import Preset, adagrad
 from roann.lab.models.recurrence import DrivenSystem, Source, Transition, row
 from roann.lab.models.skew import skew, skew_size
 
@@ -70,10 +69,4 @@ class AntisymmetricRnn(DrivenSystem[AntisymmetricRnnConfig]):
         return gated if self.config.gated else plain
 
 
-_GATED = adagrad(0.1, batch_size=128, epochs=46)  # github.com/KurochkinAlexey/AntisymmetricRNN
-ANTISYMMETRIC_PRESETS = [
-    # The paper searched SGD and Adagrad, lr from 0.1 to 1, ε and γ from 0.001 to 1.
-    Preset("psmnist", AntisymmetricRnnConfig(128), 9_674, adagrad(0.1, batch_size=128)),
-    Preset("psmnist", AntisymmetricRnnConfig(128, gated=True), 9_930, _GATED, "psmnist-gated"),
-]
-ANTISYMMETRIC = row(AntisymmetricRnn, AntisymmetricRnnConfig(5, gated=True), ANTISYMMETRIC_PRESETS)
+ANTISYMMETRIC = row(AntisymmetricRnn, AntisymmetricRnnConfig(5, gated=True))

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Literal, Protocol
 
@@ -184,40 +183,6 @@ def count_parameters(module: nn.Module) -> int:
 
 
 @dataclass(frozen=True)
-class Preset:
-    """A published setting of a system.
-
-    Attributes:
-        task: the name of the task it was published for.
-        config: the settings of the model.
-        parameters: trained numbers (`effective_parameters`) on that task, where they are known.
-        settings: what was published of the training, in the words of an experiment's [train]. Two
-            words are not: "batch_size" stands in [task], where MNIST takes divisors of its 60,000
-            or 50,000 images only (so not 128, often published); "epochs" is unit and length here.
-        name: of the preset; the task's if empty.
-    """
-
-    task: str
-    config: Any
-    parameters: int | None = None
-    settings: Mapping[str, str | float] = field(default_factory=dict)
-    name: str = ""
-
-
-def training(optimizer: str, lr: float, **more: float) -> dict[str, str | float]:
-    """`Preset.settings` of a published training."""
-    return {"optimizer": optimizer, "lr": lr, **more}
-
-
-adam, rmsprop, adagrad = (partial(training, name) for name in ("adam", "rmsprop", "adagrad"))
-
-
-def by_name(presets: Iterable[Preset]) -> dict[str, Preset]:
-    """Presets by their names, for `Row.presets`."""
-    return {preset.name or preset.task: preset for preset in presets}
-
-
-@dataclass(frozen=True)
 class Row:
     """One system in the table of names.
 
@@ -226,11 +191,9 @@ class Row:
         config: the class of its settings: a frozen dataclass that checks itself, all defaults set.
         build: from settings, a task's demand and random streams to the system (or depth model).
         small: settings so small that every property can be tested in a moment.
-        presets: published settings by name.
     """
 
     kind: Literal["sequence", "depth"]
     config: type[Any]
     build: Callable[[Any, Demand, Streams], SequenceSystem | Model]
     small: Any
-    presets: Mapping[str, Preset] = field(default_factory=dict)

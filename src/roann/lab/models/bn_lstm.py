@@ -9,7 +9,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from roann.lab.limits import HiddenSettings, Length, Width, fail
-from roann.lab.models.base import Preset, rmsprop
 from roann.lab.models.recurrence import ConfiguredSystem, Factory, Source, row
 
 EPS = 1e-5
@@ -148,13 +147,4 @@ def _cell(a: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
     return torch.addcmul(f * c, i, torch.tanh(a[..., 3 * N :])), o
 
 
-BN_LSTM_PRESETS = [
-    # github.com/cooijmanstim/recurrent-batch-normalization: sequential_mnist.py
-    Preset(
-        "psmnist",
-        BnLstmConfig(100, 784),
-        43_010,
-        rmsprop(1e-3, alpha=0.5, clip_norm=1.0, batch_size=100, epochs=200),
-    ),
-]
-BN_LSTM = row(BnLstm, BnLstmConfig(4), BN_LSTM_PRESETS, horizon="max_length")
+BN_LSTM = row(BnLstm, BnLstmConfig(4), horizon="max_length")

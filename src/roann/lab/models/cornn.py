@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from roann.lab.limits import HiddenSettings, NonNegative, Width
-from roann.lab.models.base import Preset, adam
 from roann.lab.models.recurrence import DrivenSystem, Source, Transition, row
 
 
@@ -59,9 +58,4 @@ class CoRnn(DrivenSystem[CoRnnConfig]):
         return advance
 
 
-CORNN_PRESETS = [
-    # github.com/tk-rusch/coRNN: psMNIST (lr ÷ 10 after epoch 100), adding
-    Preset("psmnist", CoRnnConfig(), 134_154, adam(0.0054, batch_size=120, epochs=120)),
-    Preset("adding", CoRnnConfig(128, 0.06, 66.0, 15.0), None, adam(0.02, batch_size=50)),
-]
-CORNN = row(CoRnn, CoRnnConfig(4), CORNN_PRESETS)
+CORNN = row(CoRnn, CoRnnConfig(4))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial, reduce
 from typing import Annotated, Any, ClassVar, Generic, TypeVar, Unpack
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from roann.kernels.activations import ACTIVATIONS
 from roann.lab.limits import OneOf, Range, Settings, Width
-from roann.lab.models.base import Demand, Model, Preset, Row, Streams, by_name
+from roann.lab.models.base import Demand, Model, Row, Streams
 from roann.lab.models.recurrence import Factory, Source
 
 
@@ -115,14 +115,10 @@ def layer_sizes(layers: int, width: int, demand: Demand) -> list[int]:
     return [demand.input_size, *[width] * (layers - 2), demand.output_size]
 
 
-def deep_row(
-    model: Callable[[list[int], Any, torch.Generator], Model],
-    small: Any,
-    presets: Iterable[Preset],
-) -> Row:
+def deep_row(model: Callable[[list[int], Any, torch.Generator], Model], small: Any) -> Row:
     """The `Row` of a feed-forward model that is called as `DeepModel` is."""
 
     def build(config: Any, demand: Demand, streams: Streams) -> Model:
         return model(layer_sizes(config.layers, config.width, demand), config, streams("weights"))
 
-    return Row("depth", type(small), build, small, by_name(presets))
+    return Row("depth", type(small), build, small)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from roann.kernels.activations import ACTIVATIONS
 from roann.lab.limits import HiddenSettings, Length, OneOf, Width, fail
-from roann.lab.models.base import Preset, SequenceSystem, rmsprop
+from roann.lab.models.base import SequenceSystem
 from roann.lab.models.gru import Gru, GruConfig
 from roann.lab.models.lstm import Lstm, LstmConfig
 from roann.lab.models.recurrence import ConfiguredSystem, Source, row
@@ -154,13 +154,7 @@ def _layer(cell: str, input_size: int, N: int, generator: torch.Generator | None
     return layer
 
 
-RNN_PRESETS = [
-    # github.com/code-terminator/DilatedRNN: demo.ipynb; 30,000 updates, no clipping
-    Preset("psmnist", DilatedRnnConfig(), 7_210, rmsprop(1e-3, alpha=0.9, batch_size=128)),
-    Preset("psmnist", DilatedRnnConfig(cell="gru"), 21_210, name="psmnist-gru"),
-    Preset("psmnist", DilatedRnnConfig(cell="lstm"), 28_210, name="psmnist-lstm"),
-]
-RNN = row(DilatedRnn, DilatedRnnConfig(3, (2, 1, 3), "lstm"), RNN_PRESETS)
+RNN = row(DilatedRnn, DilatedRnnConfig(3, (2, 1, 3), "lstm"))
 
 
 class DilatedCnnConfig(HiddenSettings):
@@ -248,6 +242,4 @@ class DilatedCnn(ConfiguredSystem[DilatedCnnConfig]):
         return self.phi(torch.cat([now, past], -1) @ self.K[level].mT + self.b[level])
 
 
-# The Table's row. No code and no optimiser were published.
-CNN_PRESETS = [Preset("psmnist", DilatedCnnConfig(), 46_110)]
-CNN = row(DilatedCnn, DilatedCnnConfig(3, (1, 2)), CNN_PRESETS)
+CNN = row(DilatedCnn, DilatedCnnConfig(3, (1, 2)))

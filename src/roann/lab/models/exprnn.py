@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from roann.lab.limits import HiddenSettings, OneOf, Width
-from roann.lab.models.base import Preset, rmsprop
 from roann.lab.models.orthogonal import OrthogonalSystem
 from roann.lab.models.recurrence import Source, row
 from roann.lab.models.skew import ANGLES, block_angles_, skew_size
@@ -60,10 +59,4 @@ class ExpRnn(OrthogonalSystem[ExpRnnConfig]):
         return W
 
 
-EXPRNN_PRESETS = [
-    # github.com/ndminhkhoi46/asRNN: Hyperparameter.md
-    Preset("psmnist", ExpRnnConfig(), 136_970, rmsprop(5e-4, alpha=0.9, batch_size=128, epochs=70)),
-    # github.com/lezcano/expRNN: 1_copying.py
-    Preset("copying", ExpRnnConfig(190, "henaff"), None, rmsprop(2e-4, alpha=0.99, batch_size=128)),
-]
-EXPRNN = row(ExpRnn, ExpRnnConfig(5), EXPRNN_PRESETS)
+EXPRNN = row(ExpRnn, ExpRnnConfig(5))

@@ -8,7 +8,6 @@ import torch
 
 from roann.kernels.activations import ACTIVATIONS
 from roann.lab.limits import HiddenSettings, OneOf, Range
-from roann.lab.models.base import Preset, adam
 from roann.lab.models.recurrence import DrivenSystem, Source, Transition, row
 
 
@@ -58,8 +57,4 @@ class FastRnn(DrivenSystem[FastRnnConfig]):
         return lambda h, d: torch.addcmul(keep * h, take, phi(h @ U_t + d))
 
 
-FASTRNN_PRESETS = [
-    # github.com/microsoft/EdgeML's example (lr ÷ 10 every 200 epochs); none is published for this.
-    Preset("psmnist", FastRnnConfig(128), 17_932, adam(0.01, batch_size=100, epochs=300)),
-]
-FASTRNN = row(FastRnn, FastRnnConfig(5), FASTRNN_PRESETS)
+FASTRNN = row(FastRnn, FastRnnConfig(5))

@@ -10,7 +10,6 @@ from typing import Annotated
 from torch import Tensor, nn
 
 from roann.lab.limits import Range, Width
-from roann.lab.models.base import Preset
 from roann.lab.models.depth import DeepConfig, LayeredModel, deep_row
 from roann.lab.models.recurrence import Source
 
@@ -42,8 +41,4 @@ class Fnn(LayeredModel[FnnConfig]):
         return self.phi(affine(x))
 
 
-FNN_PRESETS = [
-    Preset("double-moon", FnnConfig(3, 72), 289, {"batch_size": 100}, "shallow"),
-    Preset("double-moon", FnnConfig(50, 2), 291, {"batch_size": 100}, "deep"),
-]
-FNN = deep_row(Fnn, FnnConfig(4, 3), FNN_PRESETS)
+FNN = deep_row(Fnn, FnnConfig(4, 3))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from roann.lab.limits import HiddenSettings
-from roann.lab.models.base import Preset
 from roann.lab.models.recurrence import row
 from roann.lab.models.torch_layers import TorchSystem
 
@@ -38,12 +36,5 @@ class Gru(TorchSystem[GruConfig]):
 
     layer = nn.GRU
 
-    def step(self, x: Tensor, u: Tensor) -> Tensor:
-        r_u, z_u, n_u = self.affine("ih", u).chunk(3, dim=-1)
-        r_h, z_h, n_h = self.affine("hh", x).chunk(3, dim=-1)
-        z = torch.sigmoid(z_u + z_h)
-        n = torch.tanh(n_u + torch.sigmoid(r_u + r_h) * n_h)
-        return (1 - z) * n + z * x
 
-
-GRU = row(Gru, GruConfig(4), [Preset("psmnist", GruConfig(256), 201_482)])
+GRU = row(Gru, GruConfig(4))

@@ -16,10 +16,6 @@ from roann.lab.models.recurrence import Source
 Drawn = tuple[nn.Parameter, nn.Parameter]
 
 
-def _normal(new: Source, n_in: int, n_out: int) -> Drawn:
-    return new.normal(1, n_out, n_in), new.normal(1, n_out)
-
-
 def _uniform(new: Source, n_in: int, n_out: int) -> Drawn:
     bound = 1 / math.sqrt(n_in)
     return new.uniform(bound, n_out, n_in), new.uniform(bound, n_out)
@@ -30,21 +26,19 @@ def _kaiming_normal(new: Source, n_in: int, n_out: int) -> Drawn:
     return new.drawn(nn.init.kaiming_normal_, n_out, n_in), bias
 
 
-def _zero(new: Source, n_in: int, n_out: int) -> Drawn:
-    return new.constant(0, n_out, n_in), new.constant(0, n_out)
-
-
 def _without_bias(init: Callable[..., object], new: Source, n_in: int, n_out: int) -> Drawn:
     return new.drawn(init, n_out, n_in), new.constant(0, n_out)
 
 
 HEAD_INITS: dict[HeadInit, Callable[[Source, int, int], Drawn]] = {
-    "normal": _normal,  # N(0, 1): roaRNN, Dilated RNN
+    # N(0, 1): roaRNN, Dilated RNN
+    "normal": lambda new, n_in, n_out: (new.normal(1, n_out, n_in), new.normal(1, n_out)),
     "uniform": _uniform,  # U(±1/√H): the paper's vanilla RNN and LSTM
     "kaiming_normal": _kaiming_normal,  # bias as "uniform": LEM
     "xavier_normal": partial(_without_bias, nn.init.xavier_normal_),  # NRU
     "xavier_uniform": partial(_without_bias, nn.init.xavier_uniform_),  # uRNN
-    "zero": _zero,  # the recipe: a random readout must first be unlearned
+    # The recipe: a random readout must first be unlearned.
+    "zero": lambda new, n_in, n_out: (new.constant(0, n_out, n_in), new.constant(0, n_out)),
 }
 
 

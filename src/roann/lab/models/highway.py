@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from roann.kernels.activations import ACTIVATIONS
 from roann.lab.limits import OneOf, Range
-from roann.lab.models.base import Preset
 from roann.lab.models.depth import DeepConfig, DeepModel, deep_row
 from roann.lab.models.recurrence import Source
 
@@ -56,6 +55,4 @@ class Highway(DeepModel[HighwayConfig]):
         return torch.lerp(x, self.phi(H), torch.sigmoid(T))
 
 
-# No setting is published for this task; the paper's MNIST study has widths 50 to 71.
-HIGHWAY_PRESETS = [Preset("double-moon", HighwayConfig(50, 2, "tanh"), 579, name="deep")]
-HIGHWAY = deep_row(Highway, HighwayConfig(5, 3), HIGHWAY_PRESETS)
+HIGHWAY = deep_row(Highway, HighwayConfig(5, 3))

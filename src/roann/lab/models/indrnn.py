@@ -13,7 +13,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from roann.lab.limits import Horizon, Layers, Range, Settings, Width, fail
-from roann.lab.models.base import Preset, adam
 from roann.lab.models.recurrence import ConfiguredSystem, Source, row
 
 Mix = Callable[[Tensor, int], Tensor]
@@ -292,19 +291,6 @@ class DenseIndRnn(IndNetwork[DenseIndRnnConfig]):
         return y
 
 
-# github.com/Sunnydreamrain/IndRNN_pytorch: pixelMNIST/run*.sh, opts.py. Weight decay 1e-4 except
-# on u and biases, gradients clipped to ±10 entry by entry, lr × 0.1 on plateaus.
-_PSMNIST = adam(2e-4, batch_size=32, weight_decay=1e-4, clip_value=10.0)
-# The paper: lr ÷ 10 every 20k steps.
-_ADDING = IndRnnConfig(magnitude=2.0, batch_norm=False, dropout=0.0, layers=2)
-
-PLAIN_PRESETS = [
-    Preset("psmnist", IndRnnConfig(), 86_410, _PSMNIST),
-    Preset("psmnist", IndRnnConfig(layers=12), 187_786, _PSMNIST, name="psmnist-12"),
-    Preset("adding", _ADDING, 17_281, adam(2e-4)),
-]
-RESIDUAL_PRESETS = [Preset("psmnist", ResidualIndRnnConfig(), 170_890, _PSMNIST)]
-DENSE_PRESETS = [Preset("psmnist", DenseIndRnnConfig(), 256_514, _PSMNIST)]
-PLAIN = row(IndRnn, IndRnnConfig(hidden_size=4, layers=2), PLAIN_PRESETS)
-RESIDUAL = row(ResidualIndRnn, ResidualIndRnnConfig(hidden_size=3, blocks=1), RESIDUAL_PRESETS)
-DENSE = row(DenseIndRnn, DenseIndRnnConfig(growth=1, blocks=(1, 1), first=3), DENSE_PRESETS)
+PLAIN = row(IndRnn, IndRnnConfig(hidden_size=4, layers=2))
+RESIDUAL = row(ResidualIndRnn, ResidualIndRnnConfig(hidden_size=3, blocks=1))
+DENSE = row(DenseIndRnn, DenseIndRnnConfig(growth=1, blocks=(1, 1), first=3))

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from roann.kernels.activations import ACTIVATIONS
 from roann.lab.limits import Fraction, HiddenSettings, NonNegative, OneOf, Width, fail
-from roann.lab.models.base import Preset
 from roann.lab.models.recurrence import DrivenSystem, Source, Transition, row
 
 
@@ -87,6 +86,4 @@ def _scale_to_radius(eigenvalues: Tensor, keep: float, radius: float) -> float:
     return low
 
 
-# None is published for these tasks; on psMNIST github.com/andreaceni/ResESN solves by ridge.
-LEAKY_ESN_PRESETS = [Preset("psmnist", LeakyEsnConfig(256), 2_570)]
-LEAKY_ESN = row(LeakyEsn, LeakyEsnConfig(5, bias_scale=0.1), LEAKY_ESN_PRESETS)
+LEAKY_ESN = row(LeakyEsn, LeakyEsnConfig(5, bias_scale=0.1))

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from roann.lab.limits import HiddenSettings, NonNegative, Width
-from roann.lab.models.base import Preset, adam
 from roann.lab.models.recurrence import DrivenSystem, Source, Transition, row
 
 
@@ -69,9 +68,4 @@ class Lem(DrivenSystem[LemConfig]):
         return advance
 
 
-LEM_PRESETS = [
-    # github.com/tk-rusch/LEM: src/psMNIST, src/adding
-    Preset("psmnist", LemConfig(), 68_362, adam(0.0073, clip_norm=1.1, batch_size=128, epochs=120)),
-    Preset("adding", LemConfig(128, 0.0242), None, adam(0.0026, batch_size=50)),
-]
-LEM = row(Lem, LemConfig(4), LEM_PRESETS)
+LEM = row(Lem, LemConfig(4))

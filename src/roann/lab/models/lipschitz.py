@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from roann.lab.limits import Fraction, HiddenSettings, NonNegative
-from roann.lab.models.base import Preset, adam
 from roann.lab.models.recurrence import DrivenSystem, Source, Transition, row
 
 
@@ -71,8 +70,4 @@ class LipschitzRnn(DrivenSystem[LipschitzRnnConfig]):
         return advance
 
 
-LIPSCHITZ_PRESETS = [
-    # github.com/erichson/LipschitzRNN: README, driver.py; lr × 0.1 at epoch 90.
-    Preset("psmnist", LipschitzRnnConfig(), 34_314, adam(0.0035, batch_size=128, epochs=100)),
-]
-LIPSCHITZ = row(LipschitzRnn, LipschitzRnnConfig(5), LIPSCHITZ_PRESETS)
+LIPSCHITZ = row(LipschitzRnn, LipschitzRnnConfig(5))

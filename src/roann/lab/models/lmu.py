@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from roann.lab.limits import HiddenSettings, Range, Width, fail
-from roann.lab.models.base import Preset, adam
 from roann.lab.models.recurrence import DrivenSystem, Source, Transition, row
 
 
@@ -104,8 +103,4 @@ class Lmu(DrivenSystem[LmuConfig]):
         return advance
 
 
-LMU_PRESETS = [
-    # github.com/nengo/keras-lmu, branch paper: experiments/psMNIST-standard.ipynb
-    Preset("psmnist", LmuConfig(212, 256, 784.0), 102_027, adam(1e-3, batch_size=100, epochs=10)),
-]
-LMU = row(Lmu, LmuConfig(3, 4), LMU_PRESETS, horizon="theta")
+LMU = row(Lmu, LmuConfig(3, 4), horizon="theta")

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor, nn
 
 from roann.lab.limits import HiddenSettings
-from roann.lab.models.base import Preset, adam
 from roann.lab.models.recurrence import Source, row
 from roann.lab.models.torch_layers import TorchSystem
 
@@ -49,16 +48,5 @@ class Lstm(TorchSystem[LstmConfig]):
         output, (h, c) = self.core(u, (h.contiguous(), c.contiguous()))
         return output, torch.cat([h[0], c[0]], dim=-1)
 
-    def step(self, x: Tensor, u: Tensor) -> Tensor:
-        h, c = x.chunk(2, dim=-1)
-        i, f, g, o = (self.affine("ih", u) + self.affine("hh", h)).chunk(4, dim=-1)
-        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
-        return torch.cat([torch.sigmoid(o) * torch.tanh(c), c], dim=-1)
 
-
-LSTM_PRESETS = [
-    Preset("copying", LstmConfig(190), None, adam(5e-3, batch_size=128)),
-    Preset("adding", LstmConfig(128), None, adam(5e-3, batch_size=50)),
-    Preset("psmnist", LstmConfig(256), 267_786),
-]
-LSTM = row(Lstm, LstmConfig(4), LSTM_PRESETS)
+LSTM = row(Lstm, LstmConfig(4))

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from roann.lab.limits import WIDTH, Fraction, HiddenSettings, NonNegative, OneOf, Range, fail
-from roann.lab.models.base import Preset, rmsprop
 from roann.lab.models.orthogonal import OrthogonalSystem
 from roann.lab.models.recurrence import Source, row
 from roann.lab.models.skew import ANGLES, block_angles_, skew_size
@@ -103,10 +102,4 @@ class NnRnn(OrthogonalSystem[NnRnnConfig]):
         return {"A": self.config.orthogonal_rate}
 
 
-_LAG_200 = rmsprop(5e-4, alpha=0.99, batch_size=10)  # the same source, for copying; P at 1e-6
-NNRNN_PRESETS = [
-    # github.com/KyleGoyette/nnRNN: README; the supplement says lr 1.5e-4, δ = 0.15.
-    Preset("psmnist", NnRnnConfig(), 268_042, rmsprop(2e-4, alpha=0.99, batch_size=100)),
-    Preset("copying", NnRnnConfig(128, "cayley", 1e-4, 1e-6, 0.002), None, _LAG_200),
-]
-NNRNN = row(NnRnn, NnRnnConfig(6), NNRNN_PRESETS)
+NNRNN = row(NnRnn, NnRnnConfig(6))

@@ -9,7 +9,6 @@ from torch import Tensor
 from torch.linalg import vector_norm
 
 from roann.lab.limits import HiddenSettings, Width, fail
-from roann.lab.models.base import Preset, adam
 from roann.lab.models.recurrence import DrivenSystem, Source, Transition, row
 
 
@@ -97,8 +96,4 @@ class Nru(DrivenSystem[NruConfig]):
         return advance
 
 
-NRU_PRESETS = [
-    # github.com/apsarath/NRU: config/nru.yaml; a 785th blank step carries the label there.
-    Preset("psmnist", NruConfig(), 165_554, adam(1e-3, clip_norm=1.0, batch_size=100)),
-]
-NRU = row(Nru, NruConfig(3, 4, 4), NRU_PRESETS)
+NRU = row(Nru, NruConfig(3, 4, 4))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial, reduce
 from itertools import accumulate
@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Generic, TypedDict, TypeVar, Unpack
 import torch
 from torch import Tensor, nn
 
-from roann.lab.models.base import Demand, Preset, Row, SequenceSystem, Streams, by_name
+from roann.lab.models.base import Demand, Row, SequenceSystem, Streams
 
 C = TypeVar("C")
 
@@ -143,7 +143,6 @@ class DrivenSystem(ConfiguredSystem[C]):
 def row(
     system: Callable[[int, Any, torch.Generator], SequenceSystem],
     small: Any,
-    presets: Iterable[Preset] = (),
     horizon: str = "horizon",
 ) -> Row:
     """The `Row` of a system; `horizon` names a setting that is the task's horizon if not given."""
@@ -153,4 +152,4 @@ def row(
             config = replace(config, **{horizon: demand.horizon})
         return system(demand.input_size, config, streams("weights"))
 
-    return Row("sequence", type(small), build, small, by_name(presets))
+    return Row("sequence", type(small), build, small)

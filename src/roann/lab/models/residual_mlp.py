@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from roann.lab.limits import OneOf
-from roann.lab.models.base import Preset
 from roann.lab.models.depth import DeepConfig, DeepModel, deep_row
 from roann.lab.models.recurrence import Source
 
@@ -50,9 +49,4 @@ class ResidualMlp(DeepModel[ResidualMlpConfig]):
         return torch.add(x, self.phi(x @ W.mT + b), alpha=scale)
 
 
-# None is published for this task.
-RESIDUAL_MLP_PRESETS = [
-    Preset("double-moon", ResidualMlpConfig(50, 2), 291, name="deep"),
-    Preset("double-moon", ResidualMlpConfig(50, 2, scaling="depth"), 291, name="deep-scaled"),
-]
-RESIDUAL_MLP = deep_row(ResidualMlp, ResidualMlpConfig(5, 3), RESIDUAL_MLP_PRESETS)
+RESIDUAL_MLP = deep_row(ResidualMlp, ResidualMlpConfig(5, 3))

@@ -13,17 +13,7 @@ from roann.functional import BACKENDS
 from roann.kernels.activations import ACTIVATIONS
 from roann.kernels.memory import MEMORIES
 from roann.lab.limits import LENGTH, Fraction, Horizon, Layers, OneOf, Range, Settings, Width, fail
-from roann.lab.models.base import (
-    Demand,
-    HeadInit,
-    Model,
-    Preset,
-    Row,
-    SequenceSystem,
-    Streams,
-    adam,
-    by_name,
-)  # fmt: skip
+from roann.lab.models.base import Demand, HeadInit, Model, Row, SequenceSystem, Streams
 from roann.lab.models.depth import layer_sizes
 from roann.nn.init import INITS
 
@@ -256,30 +246,7 @@ def roa_fnn(config: RoaFnnConfig, demand: Demand, streams: Streams) -> RoaDepth:
     return RoaDepth(net, config.depth_rates)
 
 
-ROA_PRESETS = [
-    Preset("copying", RoaConfig(190), 39_909, adam(0.03, batch_size=128)),
-    Preset("adding", RoaConfig(128), 16_897, adam(0.03, batch_size=50)),
-    Preset("psmnist", RoaConfig(178), 33_830, adam(0.01, batch_size=100, epochs=20)),
-]
-_PSMNIST = adam(0.1, batch_size=100, epochs=20)
-_MOON = {"batch_size": 100}
-
-ROA_RNN_PRESETS = [
-    Preset("copying", RoaRnnConfig(190, rho=3.0), 39_909, adam(0.5, batch_size=128)),
-    Preset("adding", RoaRnnConfig(128, rho=1 / 200), 16_897, adam(0.5, batch_size=50)),
-    Preset("psmnist", RoaRnnConfig(178, rho=0.5), 33_830, _PSMNIST, "psmnist-178"),
-    Preset("psmnist", RoaRnnConfig(256, rho=0.5), 68_618, _PSMNIST, "psmnist-256"),
-    Preset("psmnist", RoaRnnConfig(512, rho=0.5), 268_298, _PSMNIST, "psmnist-512"),
-    Preset("adding", RoaRnnConfig(128, nonlinearity="tanh"), 16_897, name="ablation"),
-]
-EYE_RNN_PRESETS = [
-    Preset("adding", EyeRnnConfig(128, nonlinearity="tanh"), 16_897, name="ablation")
-]
-ROA_FNN_PRESETS = [
-    Preset("double-moon", RoaFnnConfig(50), 291, _MOON, "deep"),
-    Preset("double-moon", RoaFnnConfig(50_000), 299_991, _MOON, "very-deep"),
-]
-ROA = Row("sequence", RoaConfig, roa, RoaConfig(5), by_name(ROA_PRESETS))
-ROA_RNN = Row("sequence", RoaRnnConfig, roa_rnn, RoaRnnConfig(5), by_name(ROA_RNN_PRESETS))
-EYE_RNN = Row("sequence", EyeRnnConfig, roa_rnn, EyeRnnConfig(5), by_name(EYE_RNN_PRESETS))
-ROA_FNN = Row("depth", RoaFnnConfig, roa_fnn, RoaFnnConfig(6, 3), by_name(ROA_FNN_PRESETS))
+ROA = Row("sequence", RoaConfig, roa, RoaConfig(5))
+ROA_RNN = Row("sequence", RoaRnnConfig, roa_rnn, RoaRnnConfig(5))
+EYE_RNN = Row("sequence", EyeRnnConfig, roa_rnn, EyeRnnConfig(5))
+ROA_FNN = Row("depth", RoaFnnConfig, roa_fnn, RoaFnnConfig(6, 3))

@@ -7,7 +7,6 @@ from functools import partial
 from torch import Tensor
 
 from roann.lab.limits import HiddenSettings, Width, whole
-from roann.lab.models.base import Preset, adam, rmsprop
 from roann.lab.models.orthogonal import OrthogonalSystem
 from roann.lab.models.recurrence import Source, row
 from roann.lab.models.skew import block_angles_, cayley, skew_size
@@ -64,11 +63,4 @@ class ScoRnn(OrthogonalSystem[ScoRnnConfig]):
         return cayley(self.skew_matrix()) * self.D
 
 
-SCORNN_PRESETS = [
-    # github.com/ndminhkhoi46/asRNN: Hyperparameter.md (batch 128 there, 50 in the own code)
-    Preset("psmnist", ScoRnnConfig(512, 256), 136_970, rmsprop(7e-4, batch_size=50, epochs=70)),
-    # github.com/SpartinStuff/scoRNN, where A has an RMSprop of its own.
-    Preset("adding", ScoRnnConfig(170, 85), None, adam(1e-3, batch_size=50)),
-    Preset("copying", ScoRnnConfig(190, 95), None, rmsprop(1e-3, batch_size=20)),
-]
-SCORNN = row(ScoRnn, ScoRnnConfig(5), SCORNN_PRESETS)
+SCORNN = row(ScoRnn, ScoRnnConfig(5))

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from roann.lab.limits import HiddenSettings, Layers, Width
-from roann.lab.models.base import Preset, rmsprop
 from roann.lab.models.recurrence import DrivenSystem, Source, Transition, row
 
 
@@ -35,7 +34,7 @@ class ShufflingRnn(DrivenSystem[ShufflingRnnConfig]):
 
     Count: (I+1)h + (l−1)(h²+h) + N(h+1) + N(I+1), and 10N + 10 for a readout. The table's 50k
     cannot be resolved, because no sizes were published for psMNIST: N = 1024, h = 32, l = 5 gives
-    50,378 (the preset), N = 1024, h = 36, l = 1 gives 50,258.
+    50,378 (the default), N = 1024, h = 36, l = 1 gives 50,258.
 
     For copying, the published network has an embedding of width h before f_r and σ; there is none
     here, the inputs enter as the task gives them.
@@ -69,9 +68,4 @@ class ShufflingRnn(DrivenSystem[ShufflingRnnConfig]):
         return lambda h, beta: torch.relu(h.roll(1, -1) + beta)
 
 
-SHUFFLING_PRESETS = [
-    # github.com/rotmanmi/SRNN: README, main.py; the sizes for psMNIST are ours.
-    Preset("psmnist", ShufflingRnnConfig(), 50_378, rmsprop(1e-3, alpha=0.9)),
-    Preset("copying", ShufflingRnnConfig(128, 8, 1), None, rmsprop(1e-3, alpha=0.9, batch_size=20)),
-]
-SHUFFLING = row(ShufflingRnn, ShufflingRnnConfig(5, 3, 2), SHUFFLING_PRESETS)
+SHUFFLING = row(ShufflingRnn, ShufflingRnnConfig(5, 3, 2))

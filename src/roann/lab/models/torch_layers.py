@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from roann.diagnostics.systems import CELLS
 from roann.lab.limits import Settings
 from roann.lab.models.recurrence import ConfiguredSystem, Source
 
@@ -43,11 +43,11 @@ class TorchSystem(ConfiguredSystem[C]):
                 bound = 1 / math.sqrt(N)
                 nn.init.uniform_(parameter, -bound, bound, generator=new.generator)
 
-    def affine(self, side: Literal["ih", "hh"], x: Tensor) -> Tensor:
-        """The affine map of the input ("ih") or of the state ("hh"), all gates at once."""
-        core = self.core
-        return F.linear(x, getattr(core, f"weight_{side}_l0"), getattr(core, f"bias_{side}_l0"))
-
     def forward(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         output, h = self.core(u, self.start(u, state).unsqueeze(0))
         return output, h[0]
+
+    def step(self, x: Tensor, u: Tensor) -> Tensor:
+        """One step as diagnostics take it, which know torch's cells."""
+        (one,) = CELLS[self.layer](self.core, "_l0").maps(u.unsqueeze(0))
+        return one(x)

@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from roann.lab.limits import HiddenSettings, Layers, NonNegative, Range, Width
-from roann.lab.models.base import Preset, adam
 from roann.lab.models.recurrence import ConfiguredSystem, Source, Transition, row, scan
 
 
@@ -84,8 +83,4 @@ class Unicornn(ConfiguredSystem[UnicornnConfig]):
         return advance
 
 
-UNICORNN_PRESETS = [
-    # github.com/tk-rusch/unicornn: psMNIST
-    Preset("psmnist", UnicornnConfig(), 136_202, adam(0.00251, batch_size=32)),
-]
-UNICORNN = row(Unicornn, UnicornnConfig(3, 2, 0.2, 2.0), UNICORNN_PRESETS)
+UNICORNN = row(Unicornn, UnicornnConfig(3, 2, 0.2, 2.0))

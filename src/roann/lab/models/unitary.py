@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from roann.lab.limits import HiddenSettings, NonNegative, Width
-from roann.lab.models.base import Preset, rmsprop
 from roann.lab.models.recurrence import DrivenSystem, Source, Transition, row
 from roann.lab.models.skew import cayley, skew_hermitian
 
@@ -150,15 +149,7 @@ class URnn(UnitarySystem[URnnConfig]):
         return lambda h: h @ matrix
 
 
-URNN_PRESETS = [
-    # github.com/stwisdom/urnn: config_mnist_restricteduRNN*
-    Preset("psmnist", URnnConfig(512), 16_394, rmsprop(1e-4, alpha=0.9, batch_size=50)),
-    # github.com/amarshah/complex_RNN
-    Preset("adding", URnnConfig(512), None, rmsprop(1e-3, alpha=0.9, batch_size=20)),
-    # github.com/stwisdom/urnn: run_memory_problem.sh
-    Preset("copying", URnnConfig(470), None, rmsprop(1e-3, alpha=0.9, batch_size=20)),
-]
-URNN = row(URnn, URnnConfig(4), URNN_PRESETS)
+URNN = row(URnn, URnnConfig(4))
 
 
 class FullCapacityURnnConfig(URnnConfig):
@@ -206,7 +197,7 @@ class FullCapacityURnn(UnitarySystem[FullCapacityURnnConfig]):
     @torch.no_grad()
     def build(self, new: Source) -> None:
         N = self.config.hidden_size
-        # Re and Im apart: complex tensors are not everywhere at home (checkpoints, casts).
+        # Re and Im apart: checkpoints and casts do not all support complex tensors.
         self.register_buffer("base", new.empty(2, N, N))
         theta, reflections = draw_restricted_unitary(N, new)
         permutation = torch.randperm(N, generator=new.generator, device=self.base.device)
@@ -250,12 +241,4 @@ class FullCapacityURnn(UnitarySystem[FullCapacityURnnConfig]):
         return {"K": self.config.unitary_rate}
 
 
-FC_URNN_PRESETS = [
-    # github.com/stwisdom/urnn: config_mnist_fulluRNN512*_natGradRMS.yaml; λ = 1e-6.
-    Preset("psmnist", FullCapacityURnnConfig(), 274_954, rmsprop(1e-4, alpha=0.9, batch_size=50)),
-    # The same repository: optimizations.py; λ = 1e-3 on the raw gradient.
-    Preset(
-        "copying", FullCapacityURnnConfig(128, 1.0), None, rmsprop(1e-3, alpha=0.9, batch_size=20)
-    ),
-]
-FC_URNN = row(FullCapacityURnn, FullCapacityURnnConfig(4), FC_URNN_PRESETS)
+FC_URNN = row(FullCapacityURnn, FullCapacityURnnConfig(4))

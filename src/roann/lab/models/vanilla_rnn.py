@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from roann.lab.limits import HiddenSettings, OneOf
-from roann.lab.models.base import Preset, adam
 from roann.lab.models.recurrence import row
 from roann.lab.models.torch_layers import TorchSystem
 
@@ -40,14 +38,5 @@ class VanillaRnn(TorchSystem[VanillaRnnConfig]):
 
     layer = nn.RNN
 
-    def step(self, x: Tensor, u: Tensor) -> Tensor:
-        y = self.affine("ih", u) + self.affine("hh", x)
-        return torch.relu(y) if self.config.nonlinearity == "relu" else torch.tanh(y)
 
-
-VANILLA_PRESETS = [
-    Preset("copying", VanillaRnnConfig(190), None, adam(1e-4, batch_size=128)),
-    Preset("adding", VanillaRnnConfig(128), None, adam(1e-4, batch_size=50)),
-    Preset("psmnist", VanillaRnnConfig(256), 68_874),
-]
-VANILLA_RNN = row(VanillaRnn, VanillaRnnConfig(5), VANILLA_PRESETS)
+VANILLA_RNN = row(VanillaRnn, VanillaRnnConfig(5))

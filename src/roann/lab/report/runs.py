@@ -160,10 +160,6 @@ def _row(value: object) -> bool:
     return isinstance(value, list) and all(map(_optional, value))
 
 
-def _whole(value: object) -> bool:
-    return isinstance(value, int) and is_number(value)
-
-
 def _text(value: object) -> bool:
     return isinstance(value, str)
 
@@ -176,10 +172,6 @@ def _tuples(value: object, size: int) -> bool:
     return isinstance(value, list) and all(
         isinstance(row, list) and len(row) == size and all(map(is_number, row)) for row in value
     )
-
-
-def _bound(value: object) -> bool:
-    return isinstance(value, dict) and all(_optional(value.get(end)) for end in ("lower", "upper"))
 
 
 def _surface(value: object) -> bool:
@@ -206,11 +198,16 @@ _PROBE: _Fields = {
     "eigenvalues": lambda value: _tuples(value, 2),
     "gradient_at": lambda value: _tuples([value], len(value) if isinstance(value, list) else -1),
     "gradient_by_step": _row,
-    "bound": _bound,
+    "bound": lambda v: isinstance(v, dict) and _row([v.get("lower"), v.get("upper")]),
     "surface": _surface,
 }
 _FACTS: _Fields = {"primary": _text, "better": _text, "trivial": _scores}
-_RESULT: _Fields = {"status": _text, "steps": _whole, "seconds": is_number, **_FACTS}
+_RESULT: _Fields = {
+    "status": _text,
+    "steps": lambda value: isinstance(value, int) and is_number(value),
+    "seconds": is_number,
+    **_FACTS,
+}
 _TOGETHER = (("sigma_max", "sigma_min"), ("gradient_at", "gradient_by_step"))
 
 

@@ -11,7 +11,6 @@ over a batch sees the zeros.) Batches hold series of similar length, as in the e
 from __future__ import annotations
 
 import math
-import os
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -179,7 +178,7 @@ class Archive(SeriesTask):
     def load(self) -> tuple[Labelled, Labelled, int]:
         """The two files of the problem."""
         problem = self.config.problem
-        place = Path(self.config.data_dir or os.environ.get("ROANN_DATA") or data.cache_dir())
+        place = data.place(self.config.data_dir)
         folders = (place, place / problem, place / "ucr" / problem)
         folder = next((f for f in folders if (f / f"{problem}_TRAIN.ts").is_file()), None)
         if folder is None:
