@@ -294,3 +294,15 @@ def test_every_name_of_the_table_is_a_plain_word():
     for name in MODELS:
         assert name == name.lower()
         assert name.replace("-", "").isalnum()
+
+
+def test_a_roa_fnn_has_the_rates_and_the_cap_that_are_asked_for():
+    plain = build_model("roa-fnn", RoaFnnConfig(50, rho=5.0), MOON, 0)
+    assert plain.learning_rate_scales() == {}
+    assert plain.net.max_norm is None
+    config = RoaFnnConfig(50, rho=5.0, depth_rates=True, max_norm=2.0)
+    model = build_model("roa-fnn", config, MOON, 0)
+    assert model.net.max_norm == 2.0
+    scales = model.learning_rate_scales()
+    assert scales.keys() == dict(model.named_parameters()).keys()
+    assert set(scales.values()) == {pytest.approx(49 / 5)}  # 1 / α
