@@ -72,7 +72,8 @@ def packed(quick: bool) -> Iterator[Row]:
     u, g, real = case.input(), case.cotangent(), int(lengths.sum())
     short = pack_padded_sequence(u, lengths)
     everyone = []
-    for name, layer in {"roann": case.roa("broad"), "nn.RNN": TORCH["nn.RNN"][0](case.I, case.N)}.items():
+    layers = {"roann": case.roa("broad"), "nn.RNN": TORCH["nn.RNN"][0](case.I, case.N)}
+    for name, layer in layers.items():
         # Every step of the padded one is real: the strictest that "padded" can mean.
         for word, inputs, steps in (("packed", short, real), ("padded", u, case.T * case.B)):
             run = recurrent(layer, inputs, g, "train")
