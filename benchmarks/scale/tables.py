@@ -114,11 +114,13 @@ def _answers(record: dict[str, Any]) -> Table:
     if "ray" in record["sweeps"]:
         many = grid(record, "ray")
         columns.append(_answer(many.seconds, many.most(), 1 / 86400, "days"))
-        served = "more than was seen" if many.served() > 1e6 else f"{many.served():,.0f} machines"
+        served = (
+            "over a million machines" if many.served() > 1e6 else f"{many.served():,.0f} machines"
+        )
     else:
         columns.append(["–"] * 4)
         served = "–"
-    names = ["1 machine", f"{MANY} machines", "shortest time", "half of the time used, up to"]
+    names = ["1 machine", f"{MANY} machines", "shortest time", "efficiency of 50 % up to"]
     body = [list(row) for row in zip(names, *columns, strict=True)]
     body.append(["kept busy by one driver", "–", served])
     return ["", "one training", "10,000 trainings"], body
