@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from roann.lab.checkpoint import committed, step_of
 from roann.lab.cli import main
 from roann.lab.config import parse, to_toml
 from roann.lab.distributed import Ranks
-from roann.lab.run import CHECKPOINTS, LOG, build
+from roann.lab.run import CHECKPOINTS, LOG, RESULT, build
 
 SMALL = {"length": 12, "eval_every": 4, "checkpoint_every": 3, "log_every": 1}
 LONG = {"length": 100_000, "checkpoint_every": 20, "eval_every": 100_000, "log_every": 20}
@@ -78,9 +79,9 @@ def ranks_of(process: subprocess.Popen) -> list[int]:
 
 
 def assert_close(one: Path, other: Path) -> None:
-    """The same training to rounding: records, weights, moments."""
-    assert len(lines(one)) == len(lines(other))
-    for line, twin in zip(lines(one), lines(other), strict=True):
+    """The same training to rounding: records but for a change of processes, weights, moments."""
+    twins = [line for line in lines(other) if line.get("event") != "moved"]
+    for line, twin in zip(lines(one), twins, strict=True):
         assert line.keys() == twin.keys()
         for key, value in line.items():
             same = pytest.approx(value, rel=2e-4) if isinstance(value, float) else value
@@ -113,6 +114,11 @@ def test_two_and_three_processes_train_as_one(tmp_path, group):
         assert evaluated(run)[0] == evaluated(tmp_path / "1")[0]
         assert not list(run.glob("**/*.tmp-*"))
         assert json.loads((run / "env.json").read_text())["processes"] == size
+    moved = shutil.copytree(tmp_path / "1", tmp_path / "moved")  # from one process to two
+    (moved / RESULT).unlink()
+    group(2).start("resume", moved, "--checkpoint", 9, "-q").end()
+    assert [e["to"] for e in lines(moved) if e.get("event") == "moved"] == [{"processes": 2}]
+    assert_close(tmp_path / "1", moved)
 
 
 def evaluated(folder: Path) -> list[dict]:

@@ -9,7 +9,7 @@ import torch
 from test_distributed import ENVIRONMENT, LONG, LOST, SMALL, ended, file_of, started
 from tiny_runs import assert_same, experiment, has_checkpoint, until, world
 
-from roann.lab import checkpoint, joining
+from roann.lab import checkpoint, joining, run
 from roann.lab.__main__ import main as command
 from roann.lab.cli import main
 from roann.lab.config import ConfigError, to_toml
@@ -72,9 +72,16 @@ def test_the_launcher_passes_on_what_a_rank_says(tmp_path, monkeypatch):
 
 
 def altered(words: list[str], where: str) -> int:
-    """The command, with a filter of rank 1 that is not that of rank 0: as sent, or after step 6."""
-    rank = int(os.environ["RANK"])
-    unpack, check = checkpoint.unpack, RunContext._check
+    """The command, with a filter of rank 1 that is not that of rank 0.
+
+    Drawn so, which does not matter; or changed after it was sent, or at step 6.
+    """
+    draw, unpack, check = run.build, checkpoint.unpack, RunContext._check
+
+    def drawn(experiment):
+        task, model = draw(experiment)
+        turn(model)
+        return task, model
 
     def unpacked(tensors, model, optimizer):
         unpack(tensors, model, optimizer)
@@ -89,15 +96,21 @@ def altered(words: list[str], where: str) -> int:
         held = next(buffer for name, buffer in model.named_buffers() if "filter" in name)
         held.copy_(held.roll(1))
 
-    if rank == 1 and where == "sent":
-        checkpoint.unpack = unpacked
-    elif rank == 1:
-        RunContext._check = checked
+    if os.environ["RANK"] == "1":
+        room, name, change = {
+            "drawn": (run, "build", drawn),
+            "sent": (checkpoint, "unpack", unpacked),
+            "later": (RunContext, "_check", checked),
+        }[where]
+        setattr(room, name, change)
     return command(words)
 
 
 def test_a_rank_with_another_filter_is_refused_by_name(tmp_path, group):
-    """At the start, and before a checkpoint: then the one before it has the bits of a whole run."""
+    """At the start, and before a checkpoint: then the one before it has the bits of a whole run.
+
+    Rank 0 sends its filter to all, so it does not matter what another rank has drawn.
+    """
     file = file_of(tmp_path, **SMALL)
     words = ["run", str(file), "--out", str(tmp_path / "run"), "-q"]
     said = (
@@ -109,16 +122,22 @@ def test_a_rank_with_another_filter_is_refused_by_name(tmp_path, group):
     assert printed == [said.format("after step 6", "Checkpoints are good."), ""]
     assert world(tmp_path / "run")[0] == 3
     group(2).start(*words).end()
-    group(2).start("run", file, "--out", tmp_path / "whole", "-q").end()
+    group(2).call(altered, [*words[:3], str(tmp_path / "whole"), "-q"], "drawn").end()
     assert_same(tmp_path / "whole", tmp_path / "run")
+
+
+def wild(folder: Path) -> Path:
+    """A file whose learning rate is a billion."""
+    plan = SMALL | {"optimizer": "sgd", "lr": 1e9, "length": 100}
+    made = experiment("adding", {"name": "roa-rnn", "hidden_size": 4}, **plan)
+    file = folder / "wild.toml"
+    file.write_text(to_toml(made.tables()))
+    return file
 
 
 def test_two_processes_that_diverge_end_with_exit_code_3(tmp_path, group):
     """At the step of one process, with its cause; and the command again does nothing but say so."""
-    plan = SMALL | {"optimizer": "sgd", "lr": 1e9, "length": 100}
-    file = tmp_path / "wild.toml"
-    made = experiment("adding", {"name": "roa-rnn", "hidden_size": 4}, **plan)
-    file.write_text(to_toml(made.tables()))
+    file = wild(tmp_path)
     assert main(["run", str(file), "--out", str(tmp_path / "one"), "-q"]) == 3
     words = "run", file, "--out", tmp_path / "two", "-q"
     for _ in range(2):
@@ -128,6 +147,16 @@ def test_two_processes_that_diverge_end_with_exit_code_3(tmp_path, group):
     one, two = result_of(tmp_path / "one"), result_of(tmp_path / "two")
     assert two["status"] == "diverged"
     assert (two["steps"], two["cause"]) == (one["steps"], one["cause"])
+
+
+@pytest.mark.slow
+def test_the_launcher_ends_with_the_exit_code_of_a_run_that_diverges(tmp_path):
+    """And does not start it again."""
+    words = "run", wild(tmp_path), "--out", tmp_path / "run", "--processes", 2
+    out, err = ended(started(*words), 3)
+    assert out.startswith(f"{tmp_path / 'run'}: diverged after ")
+    assert err.count("diverged after") == 1
+    assert "used up" not in err
 
 
 @pytest.mark.parametrize(
