@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    words = "Measure what more processes and more runs at a time bring, in about ten minutes."
+    words = "Measure what more processes and more runs at a time bring, in some minutes."
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scale", description=words)
     add = parser.add_argument
     add("--quick", action="store_true", help="small sizes: to see that it works, not how fast")
