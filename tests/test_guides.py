@@ -21,7 +21,7 @@ spec.loader.exec_module(write_guides)
 
 NAMES = write_guides.names()
 NEEDED = ("matplotlib", "onnxruntime", "pytorch_lightning", "roann.estimators")
-SPLIT = ("processes", "with_lightning")  # these also run in two processes, by torchrun
+SPLIT = ("processes", "with_lightning")  # these also run in two processes
 PICTURE = re.compile(r"!\[[^\]]+\]\((\w+\.svg)\)")
 
 
@@ -96,7 +96,9 @@ def test_a_quick_run(name, tmp_path):
     assert set(PICTURE.findall(page(name))) == {path.name for path in tmp_path.glob("*.svg")}
 
 
-@pytest.mark.parametrize("name", SPLIT)
+@pytest.mark.parametrize(
+    "name", ["processes", pytest.param("with_lightning", marks=pytest.mark.slow)]
+)
 def test_two_processes_print_what_one_does(name, tmp_path, monkeypatch):
     """The first of them: losses of the same updates, to four digits."""
     need(name)

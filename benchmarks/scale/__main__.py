@@ -17,7 +17,7 @@ from benchmarks import command, machine
 from benchmarks.record import RecordError, SkippedError
 from benchmarks.scale import runs, steps, tables
 
-SCHEMA = 1
+SCHEMA = 2
 PAGE = Path("docs/scale.md")
 
 
@@ -36,7 +36,7 @@ def _work(args: argparse.Namespace) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    words = "Measure what more processes and more runs at a time bring; write a record."
+    words = "Measure what more processes and more runs at a time bring, in some minutes."
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scale", description=words)
     add = parser.add_argument
     add("--quick", action="store_true", help="small sizes: to see that it works, not how fast")
@@ -56,12 +56,14 @@ def _count(text: str) -> int:
 
 def _measure(quick: bool, passes: int, out: Path) -> None:
     settings: dict[str, Any] = {"quick": quick, "jobs": runs.JOBS}
-    settings |= {"passes": 1 if quick else passes, "updates": 2 if quick else 5}
-    settings |= {"runs": [2, 4] if quick else [10, 60], "steps": 20 if quick else 300}
-    settings |= {"checkpoint_every": 20 if quick else 2000}
+    settings |= {"passes": 1 if quick else passes, "updates": 2 if quick else 4}
+    settings |= {"runs": [2, 4] if quick else [10, 50], "steps": 20 if quick else 50}
+    settings |= {"checkpoint_every": 20 if quick else 600}
     record: dict[str, Any] = {"schema": SCHEMA, "environment": machine.describe()}
     record |= {"settings": settings, "steps": {}, "sweeps": {}, "kill": {}, "skipped": {}}
     out.mkdir(parents=True, exist_ok=True)  # before minutes of work, not after
+    if tables.is_busy(record["environment"]):
+        print("benchmarks.scale: other programs run; measure on an idle machine", file=sys.stderr)
     for _ in range(settings["passes"]):
         _add_steps(record, quick)
     with tempfile.TemporaryDirectory() as folder:
@@ -77,7 +79,8 @@ def _measure(quick: bool, passes: int, out: Path) -> None:
 def _add_steps(record: dict[str, Any], quick: bool) -> None:
     """One pass through all cases and ways; samples of earlier passes are kept."""
     for name, case in steps.CASES.items():
-        here = replace(case, T=30, B=8, N=16) if quick else case
+        small = {"T": 30, "B": 8, "N": 16, "rho": case.rho * 30 / case.T}  # the same alpha
+        here = replace(case, **small) if quick else case
         ways = record["steps"].setdefault(name, {})
         for way in steps.WAYS:
             start = time.perf_counter()
@@ -90,11 +93,13 @@ def _add_steps(record: dict[str, Any], quick: bool) -> None:
 def _add_runs(record: dict[str, Any], folder: Path) -> None:
     settings = record["settings"]
     for engine in runs.ENGINES:
+        start = time.perf_counter()
         try:
             sizes = [runs.sweep(engine, n, settings["steps"], folder) for n in settings["runs"]]
             record["sweeps"][engine] = sizes
         except SkippedError as why:
             record["skipped"][f"sweep, {engine}"] = str(why)
+        print(f"sweeps, {engine}: {time.perf_counter() - start:.1f} s", file=sys.stderr)
     try:
         record["kill"] = runs.kill(settings["checkpoint_every"], folder)
     except SkippedError as why:

@@ -31,7 +31,6 @@ eval_every = 1000000
 clock = "wall"
 """
 _SWEPT = _SMALL + "length = {steps}\n"
-# Checkpoints are as far apart as by default, 60 s, so that a kill repeats work.
 _KILLED = _SMALL + "length = 1000000\ncheckpoint_every = {every}\n"
 _WAIT = 300.0
 
@@ -71,10 +70,10 @@ def _processor_seconds(pid: int) -> float:
 
 
 def kill(every: int, folder: Path) -> dict[str, Any]:
-    """Kill rank 1 of two just before a checkpoint is due; seconds until it is where it was.
+    """Kill rank 1 of two just before a checkpoint is due; what it costs, in seconds.
 
-    `restart` is the time until the last checkpoint is read again, `repeated` that of the training
-    steps between that checkpoint and the kill.
+    `restart` is the time from the kill until the last checkpoint is read again, `repeated` the
+    training between that checkpoint and the kill, and `cost` how much later the next one comes.
     """
     file, run = folder / "killed.toml", folder / "killed"
     file.write_text(_KILLED.format(every=every), encoding="utf-8")
@@ -84,13 +83,11 @@ def kill(every: int, folder: Path) -> dict[str, Any]:
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     try:
-        first = _when(lambda: _newest(run) >= every)
-        second = _when(lambda: _newest(run) >= 2 * every)
+        first, second = (_when(lambda n=n: _newest(run) >= n * every) for n in (1, 2))
         period = second - first
         time.sleep(0.9 * period)
-        os.kill(_rank(process.pid, 1), signal.SIGKILL)
         killed = time.perf_counter()
-        lost = 0.9 * period
+        os.kill(_rank(process.pid, 1), signal.SIGKILL)
         resumed = _when(lambda: "resumed at step" in (run / LOG).read_text(), 0.01)
         third = _when(lambda: _newest(run) >= 3 * every)
     finally:
@@ -98,9 +95,9 @@ def kill(every: int, folder: Path) -> dict[str, Any]:
         process.wait(60)
     return {
         "period": period,
-        "lost": lost,
+        "repeated": killed - second,
         "restart": resumed - killed,
-        "to_next": third - killed,  # to the checkpoint that would have come after 0.1 periods
+        "cost": third - second - period,
     }
 
 

@@ -52,17 +52,19 @@ class Way:
     talk: bool = True  # or each trains alone on its part, at the same time
 
 
-ONE, FEW, THREADS = "1 process", "1 process, 2 % of the batch", "1 process, 2 threads"
+CORES = 2  # of a machine: what two threads and two processes use
+ONE, THREADS = "1 process", "1 process, 2 threads"
+FEW = "1 process, 2 threads, 2 % of the batch"
 STRONG, WEAK = "2 processes", "2 processes, twice the batch"
 SILENT, WEAK_SILENT = "2 processes that do not talk", "2 that do not talk, twice the batch"
 WAYS = (
     Way(ONE),
-    Way(FEW, batch=FEW_PART),
-    Way(THREADS, threads=2),
-    Way(STRONG, processes=2),
-    Way(SILENT, processes=2, talk=False),
-    Way(WEAK, processes=2, batch=2.0),
-    Way(WEAK_SILENT, processes=2, batch=2.0, talk=False),
+    Way(THREADS, threads=CORES),
+    Way(FEW, threads=CORES, batch=FEW_PART),
+    Way(STRONG, processes=CORES),
+    Way(SILENT, processes=CORES, talk=False),
+    Way(WEAK, processes=CORES, batch=2.0),
+    Way(WEAK_SILENT, processes=CORES, batch=2.0, talk=False),
 )
 
 

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Callable
 from typing import Any
 
-from benchmarks.scale.estimate import (
-    GRID,
-    PAPER_CASE,
-    UPDATES,
-    grid,
-    marginal,
-    update,
-)
+from benchmarks.scale.estimate import UPDATES, Update, grid, marginal, shortest, update, worthwhile
+from benchmarks.scale.runs import ENGINES
 from benchmarks.scale.steps import ONE, SILENT, STRONG, WAYS, WEAK, WEAK_SILENT
 from benchmarks.tables import ratio_text, seconds_text
 from paper.pages import Table, markdown
 
-MACHINES = (1, 2, 4, 8, 16, 32, 64)
+MANY = 64
+MACHINES = (1, 2, 4, 8, 16, 32, MANY)
 DEFAULT_PERIOD = 60.0  # seconds between checkpoints of a run, by default
 _SILENT = {STRONG: SILENT, WEAK: WEAK_SILENT}
 
@@ -29,8 +25,8 @@ def blocks(record: dict[str, Any]) -> dict[str, str]:
         "scale-steps": _steps(record),
         "scale-sweeps": _sweeps(record),
         "scale-kill": _kill(record),
+        "scale-answers": _answers(record),
         "scale-paper": _paper(record),
-        "scale-grid": _grid(record),
     }
     return {name: markdown(table, right=True) for name, table in made.items()}
 
@@ -42,18 +38,23 @@ def text(record: dict[str, Any]) -> str:
     return "\n".join(parts)
 
 
+def is_busy(environment: dict[str, Any]) -> bool:
+    """Whether other programs ran before the measurement began."""
+    return (environment["load_before"] or 0.0) > 0.5 * environment["cores"]
+
+
 def _machine(record: dict[str, Any]) -> Table:
     found, settings = record["environment"], record["settings"]
     rows = {
         "processor": f"{found['cpu']}, {found['cores']} cores",
         "torch": found["torch"],
         "roann": f"{found['roann']}, commit {found.get('commit', 'unknown')}",
-        "load before the run": str(found["load_before"]),
+        "load before the run": f"{found['load_before']}"
+        + ": other programs ran, do not rely on these numbers" * is_busy(found),
         "updates of each kind": str(settings["updates"] * settings["passes"]),
         "sizes": "small, from a quick run: the numbers mean nothing" if settings["quick"]
         else "full",
     }  # fmt: skip
-    rows |= {"note": settings["note"]} if "note" in settings else {}
     return ["", ""], [[name, value] for name, value in rows.items()]
 
 
@@ -77,75 +78,83 @@ def _steps(record: dict[str, Any]) -> Table:
 
 
 def _sweeps(record: dict[str, Any]) -> Table:
-    """Of the larger sweep; overhead from the difference to the smaller one."""
+    """From the difference of a larger and a smaller sweep: what both begin with is apart."""
     body = []
-    for engine, (_, large) in record["sweeps"].items():
-        beside, driver = marginal(record, engine)
-        hour = 3600 * large["runs"] / large["seconds"]
-        mean = large["trained"] / large["runs"]
-        body.append(
-            [engine, str(large["runs"]), f"{mean:.2f} s", f"{hour:,.0f}", f"{beside:.2f} s",
-             f"{1e3 * driver:.0f} ms"]
-        )  # fmt: skip
-    head = ["engine", "runs", "training of one", "runs per hour", "overhead per run"]
-    return [*head, "of it in the driver"], body
+    for engine in ENGINES:
+        cells = ["–"] * 5
+        if engine in record["sweeps"]:
+            small, large = record["sweeps"][engine]
+            each = (large["seconds"] - small["seconds"]) / (large["runs"] - small["runs"])
+            mean, start = large["trained"] / large["runs"], small["seconds"] - each * small["runs"]
+            beside, driver = marginal(record, engine)
+            cells = [f"{3600 / each:,.0f}", f"{mean:.2f} s", f"{beside:.2f} s"]
+            cells += [f"{1e3 * driver:.0f} ms", f"{max(0.0, start):.1f} s"]
+        body.append([engine, *cells])
+    head = ["engine", "runs per hour", "training of one", "overhead per run"]
+    return [*head, "of it in the driver", "start of the sweep"], body
 
 
 def _kill(record: dict[str, Any]) -> Table:
     found = record["kill"]
     if not found:
         return ["", "seconds"], [["not measured", "–"]]
-    restart = found["restart"]
     rows = {
-        "from the kill to the checkpoint read again": restart,
-        "training repeated, here": found["lost"],
-        "training repeated with checkpoints every 60 s, on average": DEFAULT_PERIOD / 2,
-        "cost of a kill with checkpoints every 60 s, on average": restart + DEFAULT_PERIOD / 2,
+        "from the kill until the checkpoint is read again": found["restart"],
+        "training repeated: from the checkpoint to the kill": found["repeated"],
+        "how much later the next checkpoint came": found["cost"],
+        "expected with a checkpoint every 60 s": found["restart"] + DEFAULT_PERIOD / 2,
     }
     return ["", "seconds"], [[name, f"{value:.1f}"] for name, value in rows.items()]
+
+
+def _answers(record: dict[str, Any]) -> Table:
+    """What many machines give for one training and for a grid of them, and where it ends."""
+    one = update(record)
+    columns = [_answer(one.seconds, one.batch, UPDATES / 3600, "h")]
+    if "ray" in record["sweeps"]:
+        many = grid(record, "ray")
+        columns.append(_answer(many.seconds, many.most(), 1 / 86400, "days"))
+        served = (
+            "over a million machines" if many.served() > 1e6 else f"{many.served():,.0f} machines"
+        )
+    else:
+        columns.append(["–"] * 4)
+        served = "–"
+    names = ["1 machine", f"{MANY} machines", "shortest time", "efficiency of 50 % up to"]
+    body = [list(row) for row in zip(names, *columns, strict=True)]
+    body.append(["kept busy by one driver", "–", served])
+    return ["", "one training", "10,000 trainings"], body
+
+
+def _answer(seconds: Callable[[int], float], most: int, scale: float, unit: str) -> list[str]:
+    """The cells of a column; a time in the unit is `scale` times the model's."""
+
+    def taken(machines: int) -> str:
+        value = scale * seconds(machines)
+        return f"{value:,.0f} {unit}" if value >= 100 else f"{value:.2g} {unit}"
+
+    faster = ratio_text(seconds(1) / seconds(MANY))
+    best, useful = shortest(seconds, most), worthwhile(seconds, most)
+    return [taken(1), f"{taken(MANY)}, {faster} times faster",
+            f"{taken(best)}, {best:,} machines", f"{useful:,} machines"]  # fmt: skip
 
 
 def _paper(record: dict[str, Any]) -> Table:
     """Strong scaling at the paper's batch, and weak scaling at that batch per machine."""
     model = update(record)
-    body = []
-    for machines in sorted({*MACHINES, model.best(), model.worth()}):
-        seconds = model.seconds(machines)
-        parts = model.parts(machines)
-        sending = (parts["latency"] + parts["bytes"]) / seconds
-        weak = model.seconds(machines, machines * model.batch)
-        speed = model.seconds(1) / seconds
-        body.append(
-            [_named(machines, model.best(), model.worth()), seconds_text(seconds),
-             f"{UPDATES * seconds / 3600:.2g} h", ratio_text(speed),
-             f"{100 * speed / machines:.0f} %", f"{100 * parts['fixed'] / seconds:.0f} %",
-             f"{100 * sending:.0f} %", f"{100 * model.seconds(1) / weak:.0f} %"]
-        )  # fmt: skip
+    ends = {shortest(model.seconds, model.batch), worthwhile(model.seconds, model.batch)}
+    body = [_paper_row(model, machines) for machines in sorted({*MACHINES, *ends})]
     head = ["machines", "per update", "20 epochs", "times faster", "efficiency"]
-    return [*head, "sequential", "sending", "efficiency, 100 examples each"], body
+    head += ["lost: sequential", "lost: uneven", "lost: sending"]
+    return [*head, "efficiency, 100 examples each"], body
 
 
-def _named(machines: int, best: int, worth: int) -> str:
-    notes = ["shortest update"] * (machines == best) + ["last above 50 %"] * (machines == worth)
-    return f"{machines} ({', '.join(notes)})" if notes else f"{machines}"
-
-
-def _grid(record: dict[str, Any]) -> Table:
-    """10,000 runs of the paper's psMNIST, N = 512, one core each."""
-    seconds = UPDATES * _median(record["steps"][PAPER_CASE][ONE])
-    body = []
-    for engine in record["sweeps"]:
-        model = grid(record, engine, seconds)
-        last = -(-GRID // model.cores)
-        for machines in (1, 64, last):
-            days = model.hours(machines) / 24
-            plural = "" if machines == 1 else "s"
-            named = f"{machines:,} machine{plural}, overhead of {engine}"
-            body.append([named, f"{days:,.1f} days"])
-        served = model.served()
-        limit = "no limit was seen" if served > 1e6 else f"{served:,.0f} machines"
-        body.append([f"the driver of {engine} can serve", limit])
-    return ["", ""], body
+def _paper_row(model: Update, machines: int) -> list[str]:
+    seconds, alone = model.seconds(machines), model.seconds(1)
+    weak = model.seconds(machines, machines * model.batch)
+    parts = [f"{100 * part / seconds:.0f} %" for part in model.parts(machines).values()]
+    return [f"{machines}", seconds_text(seconds), f"{UPDATES * seconds / 3600:.2g} h",
+            ratio_text(alone / seconds), *parts, f"{100 * alone / weak:.0f} %"]  # fmt: skip
 
 
 def _median(found: dict[str, Any]) -> float:

@@ -1,24 +1,27 @@
 """One training in several processes: what is refused, and what goes wrong in one sentence."""
 
+import os
 import signal
+from pathlib import Path
 
 import pytest
 import torch
-from test_distributed import LONG, SMALL, file_of
-from tiny_runs import experiment, has_checkpoint, until
+from test_distributed import ENVIRONMENT, LONG, LOST, SMALL, ended, file_of, started
+from tiny_runs import assert_same, experiment, has_checkpoint, until, world
 
-from roann.lab import joining
+from roann.lab import checkpoint, joining, run
 from roann.lab.__main__ import main as command
 from roann.lab.cli import main
-from roann.lab.config import ConfigError
+from roann.lab.config import ConfigError, to_toml
 from roann.lab.distributed import Ranks
 from roann.lab.models import build_model
-from roann.lab.run import RESULT, build
+from roann.lab.run import RESULT, build, result_of
+from roann.lab.run_context import RunContext
 from roann.lab.tasks.base import Task
 
 
-def breaking(words: list[str]) -> int:
-    """The command, with a task that breaks in rank 1 at its fifth batch."""
+def break_batches() -> None:
+    """Let a task break in rank 1 at its fifth batch."""
     batch = Task.batch
 
     def broken(self, seed, step, rank, world):
@@ -27,6 +30,11 @@ def breaking(words: list[str]) -> int:
         return batch(self, seed, step, rank, world)
 
     Task.batch = broken
+
+
+def breaking(words: list[str]) -> int:
+    """The command, with such a task."""
+    break_batches()
     return command(words)
 
 
@@ -35,9 +43,136 @@ def test_an_exception_of_any_rank_is_one_sentence_with_its_rank(tmp_path, group)
     words = ["run", str(file), "--out", str(tmp_path / "run"), "-q"]
     first, second = group(2).call(breaking, words).end(1, 1)
     assert second == "roann: rank 1: ZeroDivisionError: no such number\n"
-    assert first.startswith("roann: rank 0: another process died")
-    assert first.count("\n") == 1
+    assert first == LOST
     assert not (tmp_path / "run" / RESULT).exists()
+
+
+BROKEN = """
+import os
+if os.environ.get("RANK") == "1":
+    from test_distributed_errors import break_batches
+    break_batches()
+"""
+
+
+@pytest.mark.slow
+def test_the_launcher_passes_on_what_a_rank_says(tmp_path, monkeypatch):
+    """With `--processes`; Python imports `sitecustomize` at the start of every process."""
+    (tmp_path / "sitecustomize.py").write_text(BROKEN)
+    here = Path(__file__).parent
+    path = [tmp_path, here, here.parent, *os.environ.get("PYTHONPATH", "").split(":")]
+    monkeypatch.setitem(ENVIRONMENT, "PYTHONPATH", ":".join(map(str, path)))
+    file = file_of(tmp_path, **SMALL)
+    words = "run", file, "--out", tmp_path / "run", "--processes", 2, "--max-restarts", 0, "-q"
+    out, err = ended(started(*words), 75)
+    assert out == ""
+    assert err.count("roann: rank 1: ZeroDivisionError: no such number\n") == 1
+    assert "Traceback" not in err
+    assert err.endswith(" failed with exit code 1; --max-restarts 0 is used up.\n")
+
+
+def altered(words: list[str], where: str) -> int:
+    """The command, with a filter of rank 1 that is not that of rank 0.
+
+    Drawn so, which does not matter; or changed after it was sent, or at step 6.
+    """
+    draw, unpack, check = run.build, checkpoint.unpack, RunContext._check
+
+    def drawn(experiment):
+        task, model = draw(experiment)
+        turn(model)
+        return task, model
+
+    def unpacked(tensors, model, optimizer):
+        unpack(tensors, model, optimizer)
+        turn(model)
+
+    def checked(self, state):
+        if state.step == 6:
+            turn(self.model)
+        check(self, state)
+
+    def turn(model):
+        held = next(buffer for name, buffer in model.named_buffers() if "filter" in name)
+        held.copy_(held.roll(1))
+
+    if os.environ["RANK"] == "1":
+        room, name, change = {
+            "drawn": (run, "build", drawn),
+            "sent": (checkpoint, "unpack", unpacked),
+            "later": (RunContext, "_check", checked),
+        }[where]
+        setattr(room, name, change)
+    return command(words)
+
+
+def test_a_rank_with_another_filter_is_refused_by_name(tmp_path, group):
+    """At the start, and before a checkpoint: then the one before it has the bits of a whole run.
+
+    Rank 0 sends its filter to all, so it does not matter what another rank has drawn.
+    """
+    file = file_of(tmp_path, **SMALL)
+    words = ["run", str(file), "--out", str(tmp_path / "run"), "-q"]
+    said = (
+        "roann: {}, rank 1 has other weights or filters than rank 0; use machines of one kind. {}\n"
+    )
+    printed = group(2).call(altered, words, "sent").end(75, 75)
+    assert printed == [said.format("before step 1", "Checkpoints are good."), ""]
+    printed = group(2).call(altered, words, "later").end(75, 75)
+    assert printed == [said.format("after step 6", "Checkpoints are good."), ""]
+    assert world(tmp_path / "run")[0] == 3
+    group(2).start(*words).end()
+    group(2).call(altered, [*words[:3], str(tmp_path / "whole"), "-q"], "drawn").end()
+    assert_same(tmp_path / "whole", tmp_path / "run")
+
+
+def wild(folder: Path) -> Path:
+    """A file whose learning rate is a billion."""
+    plan = SMALL | {"optimizer": "sgd", "lr": 1e9, "length": 100}
+    made = experiment("adding", {"name": "roa-rnn", "hidden_size": 4}, **plan)
+    file = folder / "wild.toml"
+    file.write_text(to_toml(made.tables()))
+    return file
+
+
+def test_two_processes_that_diverge_end_with_exit_code_3(tmp_path, group):
+    """At the step of one process, with its cause; and the command again does nothing but say so."""
+    file = wild(tmp_path)
+    assert main(["run", str(file), "--out", str(tmp_path / "one"), "-q"]) == 3
+    words = "run", file, "--out", tmp_path / "two", "-q"
+    for _ in range(2):
+        first, second = group(2).start(*words).end(3, 3)
+        assert first.startswith(f"{tmp_path / 'two'}: diverged after ")
+        assert second == ""
+    one, two = result_of(tmp_path / "one"), result_of(tmp_path / "two")
+    assert two["status"] == "diverged"
+    assert (two["steps"], two["cause"]) == (one["steps"], one["cause"])
+
+
+@pytest.mark.slow
+def test_the_launcher_ends_with_the_exit_code_of_a_run_that_diverges(tmp_path):
+    """And does not start it again."""
+    words = "run", wild(tmp_path), "--out", tmp_path / "run", "--processes", 2
+    out, err = ended(started(*words), 3)
+    assert out.startswith(f"{tmp_path / 'run'}: diverged after ")
+    assert err.count("diverged after") == 1
+    assert "used up" not in err
+
+
+@pytest.mark.parametrize(
+    ("gpus", "nccl", "backend", "device"),
+    [(0, True, "gloo", None), (2, False, "gloo", None), (2, True, "cpu:gloo,cuda:nccl", 1)],
+)
+def test_nccl_carries_tensors_of_gpus_where_there_are_any(monkeypatch, gpus, nccl, backend, device):
+    """Rank 3 of a machine with two GPUs takes the second; numbers of the CPU go over gloo."""
+    taken = []
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    monkeypatch.setattr(torch.cuda, "set_device", taken.append)
+    monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: nccl)
+    assert joining._backend() == backend
+    assert taken == ([] if device is None else [device])
 
 
 @pytest.mark.parametrize(
@@ -45,19 +180,20 @@ def test_an_exception_of_any_rank_is_one_sentence_with_its_rank(tmp_path, group)
     [
         (["--processes", "0"], "--processes must be from 1 to 1024, not 0."),
         (["--processes", "-1"], "--processes must be from 1 to 1024, not -1."),
-        (["--processes", "2", "--max-restarts", "-1"], "--max-restarts must be from 0"),
-        (["--processes", "2", "--timeout", "0"], "--timeout must be a number of seconds above 0"),
-        (["--timeout", "nan"], "--timeout must be a number of seconds above 0"),
-        (["--timeout", "inf"], "--timeout must be a number of seconds above 0"),
+        (
+            ["--processes", "2", "--timeout", "0"],
+            "--timeout must be a number of seconds above 0, not 0.0.",
+        ),
+        (["--timeout", "nan"], "--timeout must be a number of seconds above 0, not nan."),
+        (["--timeout", "inf"], "--timeout must be a number of seconds above 0, not inf."),
         (["--max-restarts", "-1"], "--max-restarts must be from 0 to 1000000, not -1."),
     ],
 )
 def test_bad_numbers_are_refused(tmp_path, capsys, words, message):
     file = file_of(tmp_path, **SMALL)
     assert main(["run", str(file), "--out", str(tmp_path / "run"), *words]) == 2
-    err = capsys.readouterr().err
-    assert message in err
-    assert err.count("\n") == 1
+    assert capsys.readouterr().err == f"roann: {message}\n"
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -14,8 +15,10 @@ from ray_cluster import ENVIRONMENT, Cluster
 from tiny_runs import commanded, experiment, has_checkpoint, until
 
 from roann.lab.checkpoint import BusyError, sole_writer
-from roann.lab.config import to_toml
-from roann.lab.run import result_of
+from roann.lab.config import Resources, to_toml
+from roann.lab.engines import opened
+from roann.lab.engines.base import Setup, sole_driver
+from roann.lab.run import prepare, result_of
 from roann.lab.sweep import expand
 
 pytest.importorskip("ray", reason="the extra [ray] is not installed")
@@ -96,16 +99,30 @@ def command(*words):
     return subprocess.run([sys.executable, "-m", "roann", *words], capture_output=True, text=True)
 
 
-def test_a_worker_may_die(cluster, tmp_path):
-    """The one in `make test`; what else may die is in the long proofs below."""
-    words, cells = swept(tmp_path, 1)
-    driver = commanded(*words, "--address", cluster.address, "-q")
-    until(lambda: has_checkpoint(cells[0]), 300)
-    (worker,) = cluster.workers(cells[0].name)
-    os.kill(worker, signal.SIGKILL)
-    assert ended(driver) == 0
-    assert_undisturbed(tmp_path, cells)
-    assert not list((tmp_path / "runs").glob(".sweep*"))
+def test_a_run_gets_the_cores_and_the_memory_it_asks_for(tmp_path):
+    """The one in `make test`, on a Ray of its own; what may die is in the long proofs below."""
+    import ray
+
+    _, (cell,) = swept(tmp_path, 1)
+    plan = experiment("adding", **PLAN)
+    prepare(cell, plan)
+    wanted = Resources(cores=2, memory=0.25)
+    with (
+        sole_driver(tmp_path / "lock") as home,
+        opened("ray", Setup(home, None, None, wanted)) as engine,
+    ):
+        engine.start(cell, plan)
+        have = ray.cluster_resources()
+
+        def taken(what):
+            return have[what] - ray.available_resources().get(what, 0)
+
+        until(lambda: has_checkpoint(cell), 300)
+        until(lambda: (taken("CPU"), taken("memory")) == (2, 0.25e9))
+        statuses = {}
+        until(lambda: statuses.update(engine.ended(0.5)) or statuses, 300)
+    assert statuses == {cell: "finished"}
+    assert_undisturbed(tmp_path, [cell])
 
 
 @pytest.mark.slow
@@ -162,7 +179,8 @@ def test_a_signal_brings_the_last_checkpoint_home(cluster, hidden, number, code)
         driver.send_signal(number)
         said = driver.stderr.read()
     assert driver.returncode == code
-    assert "does not see" in said
+    elsewhere = f"{platform.node()} does not see {folder / 'runs'}, or not its locks; "
+    assert f"{elsewhere}run directories come home through Ray.\n" in said
     assert f"stopped by {number.name}; run the same command to continue." in said
     assert "Traceback" not in said
     assert sum(has_checkpoint(cell) for cell in cells) == 2  # the third had not begun
@@ -230,7 +248,17 @@ def test_a_ray_of_its_own_goes_with_its_driver(tmp_path):
 @pytest.mark.parametrize(
     ("flags", "code", "said"),
     [
-        (["--resources.cores", "999"], 2, "this machine does not have CPU 999 for a run"),
+        (
+            ["--resources.cores", "999"],
+            2,
+            "[resources]: this machine does not have 999 cores for a run; ask for less.",
+        ),
+        (
+            ["--resources.memory", "99999"],
+            2,
+            "[resources]: this machine does not have 1 core, 99999 GB of memory for a run; ask for "
+            "less.",
+        ),
         (["--address", "ray://127.0.0.1:1"], 2, "--address must be HOST:PORT or auto"),
         (["--address", "127.0.0.1:1"], 75, "no Ray cluster answers at 127.0.0.1:1"),
     ],

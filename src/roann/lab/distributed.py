@@ -204,7 +204,7 @@ class Ranks:
         if other is not None:
             raise UnequalError(
                 f"{when}, rank {other} has other weights or filters than rank 0; use machines of "
-                "one kind. The last checkpoint is good."
+                "one kind. Checkpoints are good."
             )
 
     @contextmanager

@@ -103,10 +103,7 @@ def _join(rank: int, world: int, timeout: float) -> tuple[Store, Callable[[], No
     from torch.distributed.distributed_c10d import PrefixStore
     from torch.distributed.rendezvous import rendezvous
 
-    backend = "gloo"
-    if torch.cuda.is_available() and torch.distributed.is_nccl_available():
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
-        backend = "cpu:gloo,cuda:nccl"
+    backend = _backend()
     wait = timedelta(seconds=max(timeout, START_SECONDS))
     store = next(iter(rendezvous("env://", timeout=wait)))[0]
     own = PrefixStore(_generation(store, rank, world), store)
@@ -123,6 +120,14 @@ def _join(rank: int, world: int, timeout: float) -> tuple[Store, Callable[[], No
                 time.sleep(0.005)
 
     return store, leave
+
+
+def _backend() -> str:
+    """What carries tensors: gloo, and NCCL for those of GPUs; each rank takes a GPU of its own."""
+    if not (torch.cuda.is_available() and torch.distributed.is_nccl_available()):
+        return "gloo"
+    torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
+    return "cpu:gloo,cuda:nccl"
 
 
 def _part() -> None:

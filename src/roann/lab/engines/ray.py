@@ -28,6 +28,7 @@ from roann.lab.engines.parcels import Receiver, Sender
 from roann.lab.engines.process import status_of
 from roann.lab.engines.ray_task import Told, attend
 from roann.lab.exits import INTERRUPTED, LabError
+from roann.lab.progress import counted
 from roann.lab.run import result_of
 
 HEAD_SECONDS = 15.0  # to wait for the head of a cluster; after a minute Ray ends this process
@@ -110,8 +111,11 @@ class Ray:
         """What the run needs of a machine, in Ray's words."""
         resources = self._setup.resources
         cores, gpus = resources.of(experiment.train)
-        wanted = {"CPU": float(cores), "GPU": gpus, "memory": (resources.memory or 0) * 1e9}
-        words = ", ".join(f"{k} {v:g}" for k, v in wanted.items() if v)
+        gigabytes = resources.memory or 0.0
+        wanted = {"CPU": float(cores), "GPU": gpus, "memory": gigabytes * 1e9}
+        words = counted(cores, "core")
+        words += f", {gpus:g} GPU" * bool(gpus)
+        words += f", {gigabytes:g} GB of memory" * bool(gigabytes)
         if words not in self._asked:  # once: Ray may wait for its head, and end this process
             self._asked.add(words)
             nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
