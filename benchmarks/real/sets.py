@@ -90,7 +90,7 @@ SETS: dict[str, Callable[[Path], Set]] = {
     "GunPoint": lambda data: archive(data, "GunPoint", CLASSIFY),
     "ArrowHead": lambda data: archive(data, "ArrowHead", CLASSIFY),
     "BasicMotions": lambda data: archive(data, "BasicMotions", CLASSIFY),
-    "ACSF1": lambda data: archive(data, "ACSF1", CLASSIFY, epochs=40),
+    "ACSF1": lambda data: archive(data, "ACSF1", CLASSIFY, epochs=30),
     "JapaneseVowels": lambda data: archive(data, "JapaneseVowels", CLASSIFY, epochs=60),
     "CardanoSentiment": lambda data: archive(data, "CardanoSentiment", REGRESS, epochs=60),
     "Airline": lambda data: forecast(data, "Airline", 36, 12, 24, 12),

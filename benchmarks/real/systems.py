@@ -121,7 +121,8 @@ def trained(name: str) -> Callable[[Set, int], Fit]:
         best = max(RATES, key=lambda rate: -np.inf if tried[rate] is None else tried[rate])
         model, answers = _fitted(kind, data, seed, best)
         count = sum(p.numel() for p in model.networks_[0].parameters())
-        return Fit(answers, count, {"learning_rate": best, "validation": tried}, searched)
+        chosen = {"learning_rate": best, "epochs": data.epochs, "validation": tried}
+        return Fit(answers, count, chosen, searched)
 
     return fit
 
