@@ -22,15 +22,18 @@ NONE = "–"
 
 
 def _cell(rows: Sequence[Row], percent: bool) -> str:
-    """The mean over seeds, with the lowest and highest; or a note that there was one seed."""
+    """The mean over seeds, with the lowest and highest; or a note that there was one seed.
+
+    Lines break before the parentheses and not within.
+    """
     if not rows:
         return NONE
     scale, digits = (100, 1) if percent else (1, 2)
     scores = [scale * row["score"] for row in rows]
     mean, low, high = (f"{v:.{digits}f}" for v in (fmean(scores), min(scores), max(scores)))
-    more = f" ({low} … {high})" if low != high else ""
+    more = f" ({low}\u00a0…\u00a0{high})" if low != high else ""
     if len(rows) == 1 and rows[0]["system"] not in DRAW_NOTHING:
-        more = " (one seed)"
+        more = " (one\u00a0seed)"
     return (mean + more).replace("-", "−")
 
 
