@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 
+from benchmarks.real import epochs, goals
 from benchmarks.real.minirocket import NAME as MINIROCKET
 from benchmarks.real.records import Row, read
 from benchmarks.real.sets import CLASSIFY, FORECAST, REGRESS, SETS
@@ -31,9 +32,9 @@ def _cell(rows: Sequence[Row], percent: bool) -> str:
     scale, digits = (100, 1) if percent else (1, 2)
     scores = [scale * row["score"] for row in rows]
     mean, low, high = (f"{v:.{digits}f}" for v in (fmean(scores), min(scores), max(scores)))
-    more = f" ({low}\u00a0…\u00a0{high})" if low != high else ""
+    more = f" ({low}\u202f…\u202f{high})" if low != high else ""
     if len(rows) == 1 and rows[0]["system"] not in DRAW_NOTHING:
-        more = " (one\u00a0seed)"
+        more = " (one\u202fseed)"
     return (mean + more).replace("-", "−")
 
 
@@ -66,13 +67,15 @@ def cost(rows: Sequence[Row]) -> Table:
     return ("set", "system", "seconds", "parameters", "learning rate"), lines
 
 
-def blocks(rows: Sequence[Row]) -> dict[str, str]:
+def blocks(rows: Sequence[Row], timed: Sequence[Row] = ()) -> dict[str, str]:
     """The tables of the page by name."""
     made = {kind: scores(rows, kind) for kind in COLUMNS} | {"cost": cost(rows)}
-    return {name: markdown(table, right=True) for name, table in made.items()}
+    made["epochs"] = epochs.table(timed)
+    found = {name: markdown(table, right=True) for name, table in made.items()}
+    return found | {"goals": markdown(goals.table(rows))}
 
 
 def write(folder: Path, page: Path) -> None:
     """Put the tables of the records into a page."""
     text = page.read_text(encoding="utf-8")
-    page.write_text(filled(text, blocks(read(folder))), encoding="utf-8")
+    page.write_text(filled(text, blocks(read(folder), epochs.read(folder))), encoding="utf-8")
