@@ -34,7 +34,7 @@ def _cell(rows: Sequence[Row], percent: bool) -> str:
     mean, low, high = (f"{v:.{digits}f}" for v in (fmean(scores), min(scores), max(scores)))
     more = f" ({low}\u202f…\u202f{high})" if low != high else ""
     if len(rows) == 1 and rows[0]["system"] not in DRAW_NOTHING:
-        more = " (one\u202fseed)"
+        more = " (one seed)"
     return (mean + more).replace("-", "−")
 
 
