@@ -37,7 +37,7 @@ def read(estimator: Any, X: Any, times: Any = None, *, reset: bool, least: int =
     _checks.choice("layout", estimator.layout, LAYOUTS)
     long = _is_long(X)  # its columns are channels in any layout
     first = estimator.layout == "channels_first" and not long
-    names = None if first else channel_names("X", X if long or isinstance(X, list) else [])
+    names = None if first else channel_names("X", X if long or isinstance(X, list | tuple) else [])
     X = _split(X) if long else _plain(X)
     _several(X, reset or getattr(estimator, "_columns", None) is not None)
     columns = None
