@@ -148,9 +148,11 @@ def long(quick: bool) -> Iterator[Row]:
 
 
 def streams(quick: bool) -> Iterator[Row]:
-    """A step and a chunk of a stream, by width."""
+    """A step and a chunk of a stream, by width, and the memory of a long one."""
     for of_one in streaming.races(quick):
         yield from raced(quick, *of_one)
+    case = replace(LONG, T=100 if quick else LONG.T)
+    yield memory.peak("stream-long", "StreamingRoa qr", memory.STREAM, case)
 
 
 TASKS = {f"psmnist-{N}": replace(PSMNIST, N=N) for N in (178, 256, 512)}

@@ -8,21 +8,24 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from benchmarks.contenders import TORCH, Sequences, deep, fnn, recurrent
 from benchmarks.machine import set_up
 from benchmarks.record import Row, SkippedError
+from roann import StreamingRoa
 
 MODES = ("store", "checkpoint", "reversible")
+STREAM = "stream"  # no training step: one step of a stream after the other
 
 
 def peak(case: str, name: str, how: str, what: Sequences | int) -> Row:
-    """The row of a memory mode, "naive loop" or a layer of torch, on sequences or so many layers.
+    """The row of a memory mode, a stream, "naive loop" or a layer of torch, on sequences or layers.
 
     Its memory is the peak above what was there before the step.
     """
@@ -34,7 +37,8 @@ def peak(case: str, name: str, how: str, what: Sequences | int) -> Row:
         steps, sizes = what, {"depth": what, "B": 1, "N": 2}
     else:
         steps, sizes = what.T, what.sizes()
-    row = Row(case, "train", name, seconds, steps, [seconds], sizes=sizes)
+    work = "forward" if how == STREAM else "train"
+    row = Row(case, work, name, seconds, steps, [seconds], sizes=sizes)
     return replace(row, extra_bytes=extra, notes=notes)
 
 
@@ -67,6 +71,9 @@ def _steps(how: str, what: Sequences | int) -> list[Callable[[], object]]:
     if isinstance(what, int):
         nets = [fnn(depth, horizon=what, memory=how) for depth in (2, what)]
         return [deep(net, 1, "train") for net in nets]
+    if how == STREAM:
+        stream, u = StreamingRoa(what.roa()), replace(what, T=1).input()[0]
+        return [partial(_streamed, stream, u, T) for T in (2, what.T)]
     layer: nn.Module
     u, g, options = what.input(), what.cotangent(), {}
     if how in TORCH:
@@ -76,3 +83,11 @@ def _steps(how: str, what: Sequences | int) -> list[Callable[[], object]]:
     else:
         layer, options = what.roa(memory=how), {"last_only": True}
     return [recurrent(layer, inputs, g, "train", **options) for inputs in (u[:2], u)]
+
+
+def _streamed(stream: StreamingRoa, u: Tensor, steps: int) -> Tensor:
+    h = None
+    for _ in range(steps):
+        _, h = stream.step(u, h)
+    assert h is not None
+    return h

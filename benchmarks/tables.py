@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import compare
-from benchmarks.record import Record, Row
+from benchmarks.record import Record, Row, read
 from benchmarks.timing import SETTLED_ROUNDS, settled
+from paper import ROOT
 from paper.pages import Table, markdown
 
 _MET: dict[str, Callable[[float, float], bool]] = {
@@ -129,15 +130,19 @@ def _spread_text(row: Row) -> str:
     return text if few or settled(row.samples) else text + ", unsettled"
 
 
-def text(record: Record) -> str:
-    """The whole record, case by case."""
+def text(record: Record, only: Callable[[str], bool] = lambda case: True) -> str:
+    """The whole record, or some of its cases, one by one."""
     parts = []
     for case, work, rows in record.groups():
+        if not only(case):
+            continue
         sizes = (f"{name.replace('_', ' ')} = {n:,}" for name, n in rows[0].sizes.items())
         parts += [f"### {case}, {work}\n", ", ".join(sizes) + "\n"]
         parts += [markdown(of_group(record, rows), right=True)]
         parts += [f"{row.contender}: {note}\n" for row in rows for note in row.notes]
-    parts += [f"- not measured: {what}: {why}\n" for what, why in record.skipped.items()]
+    parts += [
+        f"- not measured: {what}: {why}\n" for what, why in record.skipped.items() if only(what)
+    ]
     return "\n" + "\n".join(parts)
 
 
@@ -146,9 +151,31 @@ def blocks(record: Record) -> dict[str, str]:
     return {
         "machine": markdown(_machine(record), right=True),
         "targets": markdown(targets(record), right=True),
-        "measurements": text(record),
+        "measurements": text(record, lambda case: not _streams(case)),
+        "streams": streams(record),
         "compare": compare.recorded(),
     }
+
+
+def _streams(case: str) -> bool:
+    return case.startswith("stream-")
+
+
+def streams(record: Record, folder: Path = ROOT / "results" / "bench") -> str:
+    """Streams of a record, or of those that have nothing else (`--cases streaming`)."""
+    found = [record] if any(_streams(row.case) for row in record.rows) else []
+    found = found or [read(path) for path in sorted(folder.glob("*t-streaming.json"))]
+    if not found:
+        return "\nNot measured yet.\n"
+    return "\n".join(f"\n{_place(one)}\n{text(one, _streams)}" for one in found)
+
+
+def _place(record: Record) -> str:
+    about, threads = record.environment, record.settings["threads"]
+    return (
+        f"{about['cpu']}, {threads} threads, load before the run {about['load_before']}, "
+        f"commit {about.get('commit', 'unknown')}."
+    )
 
 
 def targets(record: Record) -> Table:

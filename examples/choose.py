@@ -83,14 +83,14 @@ VALUES = {
     "filter": ("broad", "still", "slow", "spread", "qr"),
 }
 measured = {}
-print("setting    value    adding (error)   copying (recall)")
+print("setting  value   error, adding  recall, copying")
 for name, values in VALUES.items():
     for value in values:
         key = (name, value) if value != BASE[name] else "base"
         if key not in measured:
             measured[key] = [median(task, **{name: value}) for task in ROWS]
         measured[name, value] = adding, copying = measured[key]
-        print(f"{name:<10} {value!s:<8} {adding:14.4f}   {copying:16.2f}")
+        print(f"{name:<8} {value!s:<7} {adding:13.4f}  {copying:15.2f}")
 
 # %%
 figure, axes = plt.subplots(2, 5, figsize=(10, 4), sharey="row", layout="constrained")

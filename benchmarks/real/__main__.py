@@ -14,7 +14,7 @@ import torch
 
 import roann
 from benchmarks import command
-from benchmarks.real import minirocket, records, tables
+from benchmarks.real import epochs, minirocket, records, tables
 from benchmarks.real.sets import FORECAST, SETS, Set
 from benchmarks.real.systems import DRAW_NOTHING, SEARCHED, SYSTEMS, score, takes
 from roann.lab.exits import LabError
@@ -30,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _work(args: argparse.Namespace) -> None:
     if args.write_docs:
-        command.fill(args.write_docs, tables.blocks(records.read(args.out)))
+        command.fill(args.write_docs, tables.blocks(records.read(args.out), epochs.read(args.out)))
     else:
         _run(args)
 
@@ -51,6 +51,8 @@ def _parser() -> argparse.ArgumentParser:
     words = "measure again what has a record; the default is to continue with what has none"
     add("--again", action="store_true", help=words)
     add("--epochs", type=int, help="train networks for as many epochs in place of the set's")
+    words = "only measure what an epoch of the networks costs, on a tenth of the series"
+    add("--one-epoch", action="store_true", help=words)
     add("--threads", type=int, default=1, help="threads of torch (default: 1)")
     words = "a Python that has aeon, to run MiniRocket with"
     add("--aeon", type=Path, metavar="PYTHON", help=words)
@@ -75,6 +77,10 @@ def _run(args: argparse.Namespace) -> None:
         data = SETS[name](args.data)
         if args.epochs is not None:
             data = replace(data, epochs=args.epochs)
+        if args.one_epoch:
+            for system in (s for s in args.systems if s in tables.NETWORKS):
+                epochs.add(args.out, epochs.measure(data, system))
+            continue
         for row in _rows(data, args, done):
             records.add(args.out, [row | about])
             said = f"{name}, {row['system']}, seed {row['seed']}: {row['score']:.4f}"

@@ -23,6 +23,7 @@ from benchmarks.real.sets import CLASSIFY, FORECAST, REGRESS, Set
 from roann.estimators import Options, RoaClassifier, RoaForecaster, RoaRegressor
 from roann.estimators.features import ALPHAS, fixed_classifier, fixed_regressor
 
+VALIDATION = 0.25  # of the training series, in a search
 RATES = (0.01, 0.003, 0.03)  # of equally good ones, the first
 BASES: dict[str, Any] = {CLASSIFY: RoaClassifier, REGRESS: RoaRegressor, FORECAST: RoaForecaster}
 Answers = NDArray[Any]
@@ -65,18 +66,19 @@ def score(data: Set, answers: Answers) -> float:
     return float(1 - np.square(answers - wanted).mean() / np.square(naive - wanted).mean())
 
 
-def _network(kind: Any, data: Set, seed: int, rate: float) -> Any:
+def network(kind: Any, data: Set, seed: int, rate: float) -> Any:
+    """A network of a kind with the settings of a set."""
     options: dict[str, Any] = {"learning_rate": rate, "random_state": seed}
     options |= {"max_epochs": data.epochs, "batch_size": data.batch_size, "validation": 0}
     if data.kind == FORECAST:
         options |= {"steps": data.steps, "window": data.window}
     if data.pooling is not None:
-        options["options"] = Options(pooling=data.pooling)
+        options["options"] = Options(pooling=data.pooling, layer=data.layer)
     return kind(horizon=data.horizon, **options)
 
 
 def _fitted(kind: Any, data: Set, seed: int, rate: float) -> tuple[Any, Answers]:
-    model = _network(kind, data, seed, rate)
+    model = network(kind, data, seed, rate)
     if data.kind != FORECAST:
         model.fit(data.X, data.y)
         return model, model.predict(data.X_test)
@@ -91,7 +93,7 @@ def validation(data: Set) -> Set:
         return replace(data, X=[data.X[0][:-cut]], X_test=data.X)
     strata = data.y if data.kind == CLASSIFY else None
     X, X_test, y, y_test = train_test_split(
-        data.X, data.y, test_size=0.25, random_state=0, stratify=strata
+        data.X, data.y, test_size=VALIDATION, random_state=0, stratify=strata
     )
     return replace(data, X=X, y=y, X_test=X_test, y_test=y_test)
 
@@ -121,7 +123,8 @@ def trained(name: str) -> Callable[[Set, int], Fit]:
         best = max(RATES, key=lambda rate: -np.inf if tried[rate] is None else tried[rate])
         model, answers = _fitted(kind, data, seed, best)
         count = sum(p.numel() for p in model.networks_[0].parameters())
-        return Fit(answers, count, {"learning_rate": best, "validation": tried}, searched)
+        chosen = {"learning_rate": best, "epochs": data.epochs, "validation": tried}
+        return Fit(answers, count, chosen, searched)
 
     return fit
 

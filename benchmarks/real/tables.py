@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
+from benchmarks.real import epochs, goals
 from benchmarks.real.minirocket import NAME as MINIROCKET
 from benchmarks.real.records import Row
 from benchmarks.real.sets import CLASSIFY, FORECAST, REGRESS, SETS
@@ -21,13 +22,16 @@ NONE = "–"
 
 
 def _cell(rows: Sequence[Row], percent: bool) -> str:
-    """The mean over seeds, with the lowest and highest; or a note that there was one seed."""
+    """The mean over seeds, with the lowest and highest; or a note that there was one seed.
+
+    Lines break before the parentheses and not within.
+    """
     if not rows:
         return NONE
     scale, digits = (100, 1) if percent else (1, 2)
     scores = [scale * row["score"] for row in rows]
     mean, low, high = (f"{v:.{digits}f}" for v in (fmean(scores), min(scores), max(scores)))
-    more = f" ({low} … {high})" if low != high else ""
+    more = f" ({low}\u202f…\u202f{high})" if low != high else ""
     if len(rows) == 1 and rows[0]["system"] not in DRAW_NOTHING:
         more = " (one seed)"
     return (mean + more).replace("-", "−")
@@ -62,7 +66,9 @@ def cost(rows: Sequence[Row]) -> Table:
     return ("set", "system", "seconds", "parameters", "learning rate"), lines
 
 
-def blocks(rows: Sequence[Row]) -> dict[str, str]:
+def blocks(rows: Sequence[Row], timed: Sequence[Row] = ()) -> dict[str, str]:
     """The tables of the page by name."""
     made = {kind: scores(rows, kind) for kind in COLUMNS} | {"cost": cost(rows)}
-    return {name: markdown(table, right=True) for name, table in made.items()}
+    made["epochs"] = epochs.table(timed)
+    found = {name: markdown(table, right=True) for name, table in made.items()}
+    return found | {"goals": markdown(goals.table(rows))}

@@ -73,6 +73,13 @@ def same_dtype(argument: str, x: Tensor, like: Tensor) -> None:
         )
 
 
+def same_device(argument: str, x: Tensor, like: Tensor) -> None:
+    """Refuse a tensor on another device than the parameters."""
+    if x.device != like.device:
+        cure = f"move it with .to({str(like.device)!r})"
+        fail(argument, f"device {like.device}, as the parameters", x.device, cure, RuntimeError)
+
+
 def state(hx: object, wanted: tuple[int, ...], kind: str = "") -> None:
     """Refuse a first state that is no tensor of this shape."""
     if not isinstance(hx, Tensor):

@@ -66,6 +66,7 @@ def test_every_contender_was_measured_in_every_case(tiny):
             for who in ("StreamingRoa", "RoaRNNCell", "ONNX Runtime")
             for filter in ("broad", "qr")
         },
+        "stream-long": {"StreamingRoa qr"},
         "modes": {"store", "checkpoint", "reversible"},
         "growth-T": {"T = 4", "T = 8", "T = 16"},
         "lab": {"bare loop", "roann.lab.train"},

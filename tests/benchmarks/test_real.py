@@ -12,10 +12,11 @@ pytest.importorskip("sklearn", reason="the extra [estimators] is not installed")
 import torch
 from torch.nn.utils.rnn import pack_padded_sequence
 
-from benchmarks.real import minirocket, peers, records, sets, systems, tables
+from benchmarks.real import epochs, goals, minirocket, peers, records, sets, systems, tables
 from benchmarks.real.__main__ import main
 from paper import ROOT
 from paper.pages import filled
+from roann.estimators import RoaFeatures
 
 
 def write_ts(path, targets, head):
@@ -122,6 +123,11 @@ def test_sunspots_are_here():
     assert found.X_test[0][[0, -1], 0].tolist() == [5.0, 2.9]
     assert len(found.X[0]) == 309 - 66
     assert len(systems.truth(found)) == 66 - 11 + 1
+    last = sets.SETS["sunspots-last"](Path("nowhere"))
+    assert np.array_equal(last.X_test[0], found.X_test[0])
+    ours = systems.network(systems.RoaForecaster, last, 0, 0.01)
+    assert ours.options.poolings == ("last",)
+    assert ours.options.layer == {"nonlinearity": "identity"}
 
 
 def test_the_same_seed_gives_the_same_answers_and_another_does_not(data):
@@ -210,11 +216,68 @@ def test_the_tables_show_every_seed_and_what_is_missing():
     made = [row | {"system": "LSTM", "seed": k, "score": s} for k, s in enumerate((0.9, 0.95))]
     made.append(row | {"system": "GRU", "seed": 0, "score": 0.9})
     made.append(row | {"system": "ridge", "seed": 0, "score": 0.7333})
-    lines = tables.blocks(made)["classify"].splitlines()
+    lines = tables.blocks(made)["classify"].replace("\u202f", " ").splitlines()
     assert lines[2] == "| GunPoint | – | – | 92.5 (90.0 … 95.0) | 90.0 (one seed) | 73.3 | – | 2 |"
     assert "| GunPoint | LSTM | 2 | 1,234 | – |" in tables.blocks(made)["cost"]
 
 
+def made(name, kind="classify", **scores):
+    row = {"set": name, "kind": kind, "seed": 0, "seconds": 1.0, "parameters": 150_000}
+    return [
+        row | {"system": system.replace("roann_", "roann, "), "score": score}
+        for system, score in scores.items()
+    ]
+
+
+def test_goals_are_judged_by_the_records():
+    rows = made(
+        "GunPoint", roann_fixed=0.99, roann_trained=0.9, LSTM=0.95, GRU=0.97, MiniRocket=1.0
+    )
+    rows += made("ACSF1", roann_fixed=0.86, LSTM=0.9, MiniRocket=0.9)
+    rows += made("sunspots", "forecast", roann_trained=0.3, LSTM=0.4, GRU=-0.2)
+    rows += made("digits-mel", roann_fixed=0.97)
+    lines = {line[0]: line[1:] for line in goals.table(rows)[1]}
+    assert lines["better than LSTM and GRU on every set"] == [
+        "no",
+        "above: GunPoint; below: sunspots (0.30 to 0.40); not compared: ACSF1, digits-mel",
+    ]
+    near = "mean over classification sets at most 4 points below MiniRocket"
+    assert lines[near] == ["yes", "92.5 to 95.0 over GunPoint, ACSF1"]
+    assert lines["above MiniRocket where order over long spans matters"][0] == "no"
+    digits = "digits-{}: {} % with at most 150,000 parameters"
+    assert lines[digits.format("mel", 97)] == ["yes", "97.0, 150,000 learned, 1 seeds"]
+    assert lines[digits.format("samples", 85)] == ["not measured", ""]
+    better = made("GunPoint", roann_fixed=0.99, LSTM=0.95, GRU=0.97)
+    assert goals.table(better)[1][0][1:] == ["yes", "above: GunPoint"]
+
+
+def test_an_epoch_is_measured_on_a_part(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(epochs, "PART", 5)
+    out = tmp_path / "out"
+    words = ["--data", str(data), "--out", str(out), "--sets", "GunPoint", "--one-epoch"]
+    assert main([*words, "--systems", "ridge", "LSTM"]) == 0
+    (row,) = epochs.read(out)
+    assert (row["system"], row["series"], row["steps"], row["all_steps"]) == ("LSTM", 4, 80, 320)
+    assert row["seconds"] > 0
+    assert records.read(out) == []
+    found = epochs.table([row | {"seconds": 90.0, "epochs": 10}])[1]
+    assert found == [["GunPoint", "LSTM", "4", "90", "6.0", "3.2"]]
+
+
+def test_the_page_counts_what_fixed_features_draw():
+    """The goal on parameters holds with the weights that are drawn and not learned, too."""
+    page = " ".join((ROOT / "docs/real.md").read_text(encoding="utf-8").split())
+    rows = {(r["set"], r["system"]): r for r in records.read(ROOT / "results/real")}
+    X = np.random.default_rng(0).normal(size=(4, 30, 40))
+    for name, width, channels in (("digits-mel", 128, 40), ("digits-samples", 64, 1)):
+        features = RoaFeatures(hidden_size=width).fit(X[:, :, :channels])
+        drawn = sum(p.numel() for layer in features.layers_ for p in layer.parameters())
+        total = drawn + rows[name, "roann, fixed"]["parameters"]
+        assert f"{total:,}" in page
+        assert total < goals.PARAMETERS
+
+
 def test_the_committed_page_is_that_of_the_committed_records():
     page = (ROOT / "docs/real.md").read_text(encoding="utf-8")
-    assert filled(page, tables.blocks(records.read(ROOT / "results/real"))) == page
+    folder = ROOT / "results/real"
+    assert filled(page, tables.blocks(records.read(folder), epochs.read(folder))) == page

@@ -243,6 +243,23 @@ def test_the_committed_page_is_that_of_the_committed_record():
     assert filled(page, tables.blocks(made)) == page
 
 
+def test_streams_have_a_place_of_their_own_and_may_have_a_record_of_their_own(tmp_path):
+    made = made_record()
+    assert tables.streams(made, tmp_path) == "\nNot measured yet.\n"
+    rows = [
+        record.Row("stream-64", "step", name, seconds, 1, [seconds], versus="nn.RNNCell")
+        for name, seconds in (("nn.RNNCell", 2e-5), ("StreamingRoa broad", 1e-5))
+    ]
+    alone = dataclasses.replace(made, rows=rows, skipped={})
+    (tmp_path / "example-2t-streaming.json").write_text(alone.to_json())
+    found = tables.streams(made, tmp_path)
+    assert "Example(R) Processor 9000, 2 threads, load before the run 0.25" in found
+    assert "| StreamingRoa broad | 10.00 µs | 2 |" in found
+    whole = dataclasses.replace(made, rows=[*made.rows, *rows])
+    assert "StreamingRoa" in tables.blocks(whole)["streams"]
+    assert "StreamingRoa" not in tables.blocks(whole)["measurements"]
+
+
 def test_the_file_is_named_after_the_machine():
     assert stem(made_record()) == "example-processor-9000-2t"
     assert stem(made_record(quick=True)) == "example-processor-9000-2t-quick"

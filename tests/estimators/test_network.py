@@ -173,3 +173,46 @@ def test_time_stamps_are_learned():
     with pytest.raises(ValueError, match="times: expected time stamps, as fit was given"):
         model.predict(X)
     assert fitting.answers(model.networks_, model._prepared(X, times))[0].shape == (60, 2)
+
+
+def lengths_of(equal):
+    return [6] * 4 if equal else [7, 5, 5, 2]
+
+
+@pytest.mark.parametrize("equal", [True, False])
+@pytest.mark.parametrize("clock", [None, "shared", "own"])
+def test_a_training_step_stays_on_the_device_of_its_inputs(equal, clock):
+    """On the meta device, which refuses to meet a tensor of another, as a GPU does."""
+    series = set_of(lengths_of(equal))
+    if clock is not None:
+        gaps = np.random.default_rng(1).random(len(series.values)) if clock == "own" else 1.0
+        times = np.cumsum(np.ones(len(series.values)) * gaps)
+        series = Series(series.values, series.lengths, times)
+    preparation = Preparation.of(series, differences=False)
+    net = network(series, clock is not None).to("meta").train()
+    for batch in preparation(series, "meta").shuffled(
+        torch.arange(4), 4, torch.Generator().manual_seed(0)
+    ):
+        assert batch.inputs.is_meta
+        out = net(batch, torch.Generator().manual_seed(1))
+        assert out.is_meta
+        assert out.shape == (4, 3)
+        out.sum().backward()
+    assert all(p.grad is not None and p.grad.is_meta for p in net.parameters())
+    with pytest.raises(RuntimeError, match="device"):
+        net(preparation(series).batch(torch.arange(4)))
+
+
+@pytest.mark.parametrize(
+    ("model", "y"),
+    [
+        (RoaClassifier(class_weight="balanced"), np.array(["a", "b", "b", "b"])),
+        (RoaRegressor(), np.arange(4.0)),
+    ],
+)
+def test_a_loss_stays_on_the_device_of_its_outputs(model, y):
+    model.set_params(hidden_size=4, max_epochs=1, random_state=0)
+    objective = model.fit(set_of([6] * 4).split(), y)._objective(y)
+    outputs = torch.zeros(4, objective.outputs, device="meta", requires_grad=True)
+    objective.loss(outputs, objective.targets.to("meta")).backward()
+    assert outputs.grad.is_meta

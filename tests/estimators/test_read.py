@@ -1,5 +1,7 @@
 """Every form of X is read as the same series; what cannot be read is refused in one sentence."""
 
+from datetime import date, timedelta
+
 import numpy as np
 import pytest
 import torch
@@ -8,7 +10,9 @@ pytest.importorskip("sklearn", reason="the extra [estimators] is not installed")
 
 from made_series import ragged, waves
 
-from roann.estimators import Options, RoaClassifier, RoaForecaster, RoaRegressor
+from roann.estimators import (
+    RoaClassifier,
+)
 from roann.estimators.read import read, stamped
 
 
@@ -108,6 +112,8 @@ def test_time_stamps_for_all_for_each_and_as_dates():
         ([np.arange(30)] * 3, "one time stamp for each step"),
         (-np.arange(30), "never fall"),
         (np.full(30, np.nan), "never fall"),
+        (np.full(30, "NaT", "datetime64[s]"), "never fall"),
+        (np.arange(30) * 1j, "times: expected real numbers, got complex"),
     ],
 )
 def test_time_stamps_that_do_not_fit(times, words):
@@ -120,122 +126,48 @@ def test_time_stamps_that_are_text():
         stamped(values(waves(n=4)[0]), ["2026-01-01"] * 30)
 
 
-BAD = [
-    (lambda X, y: (X[:0], y[:0]), "0 sample"),
-    (lambda X, y: (X, ["slow"] * len(y)), "one class"),
-    (lambda X, y: (X[:, :1], y), "at least 2 steps, got T = 1"),
-    (lambda X, y: (np.where(X > 0.9, np.inf, X), y), "infinity"),
-    (lambda X, y: ([*np.where(X > 0.9, np.inf, X)[:-1], X[-1, :5]], y), "infinity in series"),
-    (lambda X, y: (X, y[:-1]), "inconsistent numbers of samples"),
-    (lambda X, y: (X, None), "requires y"),
-    (lambda X, y: ([*X[:-1], X[-1, :0]], y), "none in series 23"),
-    (lambda X, y: ([*X[:-1], X[-1, :9, :1]], y), "1 in series 23"),
-    (lambda X, y: (X[:, :, :, None], y), "dim 4"),
-    (lambda X, y: ([], []), "X: expected at least one series, got an empty list"),
-    (lambda X, y: (X[0, :, 0], y), r"got shape \(30,\); Reshape your data with X\[None\]"),
-    (lambda X, y: (X[0, :, 0].tolist(), y), "got one row; Reshape your data"),
-    (lambda X, y: (X[:, :, 0] @ np.ones((30, 1)), y), r"pass one series as \[X\]"),
-]
+@pytest.mark.parametrize("times", [3, "2026-01-01", {"a": 1}])
+def test_time_stamps_that_are_no_list(times):
+    with pytest.raises(TypeError, match="times: expected an array or a list of time stamps, got"):
+        stamped(values(waves(n=4)[0]), times)
 
 
-@pytest.mark.parametrize(("spoil", "words"), BAD)
-def test_bad_training_data_are_refused_in_one_sentence(spoil, words):
-    X, y = spoil(*waves(channels=2))
-    with pytest.raises(ValueError, match=words) as caught:
-        RoaClassifier(hidden_size=4, max_epochs=1).fit(X, y)
-    assert len(str(caught.value).splitlines()) == 1
+def test_time_stamps_may_be_days():
+    days = [date(2026, 1, 1) + timedelta(k) for k in range(30)]
+    found = stamped(values(waves(n=4)[0]), days)
+    assert np.array_equal(np.diff(found.times[:30]), np.full(29, 86_400.0))
 
 
-@pytest.mark.parametrize("X", [None, 3, {"a": [1.0]}, iter([[1.0, 2.0]])])
-def test_what_is_no_set_of_series_is_refused(X):
-    with pytest.raises(TypeError, match="X: expected an array, a tensor, a table or a list"):
-        RoaClassifier().fit(X, [0, 1])
-
-
-def test_one_series_is_no_set_of_single_steps():
-    X, y = waves()
-    X = X[:, :, None]
-    model = RoaClassifier(hidden_size=4, max_epochs=1).fit(X, y)
-    with pytest.raises(ValueError, match=r"got shape \(30, 1\); Reshape your data with X\[None"):
-        model.predict(X[0])
-    assert model.predict(X[0][None]).shape == (1,)
-    assert model.predict(X[:, :1]).shape == (24,)
-
-
-def test_other_channels_at_predict():
-    X, _ = waves(channels=3)
-    with pytest.raises(ValueError, match=r"X: expected 2 channels, got 3; pass the channels"):
-        fitted().predict(X)
-
-
-def test_another_length_at_predict():
-    X, y = waves()
-    model = RoaClassifier(hidden_size=4, max_epochs=1).fit(X, y)
-    with pytest.raises(ValueError, match=r"has 20 features.*pass series of another length as"):
-        model.predict(X[:, :20])
-    assert model.predict(X[:, :20, None]).shape == (24,)
-    assert model.predict([row[:5] for row in X[:3]] + [X[3]]).shape == (4,)
-
-
-def test_infinities_at_predict():
-    X, _ = waves(channels=2)
-    X[0, 0, 0] = np.inf
-    with pytest.raises(ValueError, match="infinity"):
-        fitted().predict(X)
-
-
-def test_values_far_from_the_training_data_give_finite_answers():
-    X, _ = waves(channels=2)
-    assert np.isfinite(fitted().predict_proba(X * 1e300)).all()
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"layout": "channel_first"}, "did you mean 'channels_first'"),
-        ({"options": Options(pooling=("last", "median"))}, "pooling: expected one of"),
-        ({"options": Options(pooling=())}, "at least one name"),
-        ({"options": Options(dropout=1.0)}, "dropout"),
-        ({"hidden_size": 0}, "hidden_size: expected at least 1"),
-        ({"validation": 1.5}, "validation: expected a fraction"),
-        ({"validation": "never"}, "validation: expected one of"),
-        ({"options": {"dropout": 0.1}}, "options: expected roann.estimators.Options, got dict"),
-        ({"learning_rate": -1.0}, "learning_rate"),
-        ({"horizon": "long"}, "horizon: expected a number, got 'long'"),
-        ({"callbacks": print}, r"callbacks: expected a list of functions.*pass \[callback\]"),
-        ({"callbacks": [3]}, "callbacks: expected a list of functions"),
-    ],
-)
-def test_parameters_are_checked_in_fit(options, words):
-    with pytest.raises((ValueError, TypeError), match=words):
-        fitted(**options)
-
-
-def test_numbers_of_numpy_are_numbers():
-    model = fitted(hidden_size=np.int64(4), horizon=np.float32(9), max_epochs=np.int32(1))
-    assert model.networks_[0].plan.hidden_size == 4
-    assert model.horizon_ == 9
-
-
-def test_regression_targets_are_checked():
-    X, _ = waves()
-    with pytest.raises(ValueError, match="y contains infinity"):
-        RoaRegressor(hidden_size=4).fit(X, np.full(24, np.inf))
-
-
-def test_a_forecaster_needs_more_than_its_steps():
-    with pytest.raises(ValueError, match=r"at least steps \+ 1 = 13 steps, got 12 in series 0"):
-        RoaForecaster(steps=12).fit(np.arange(12.0))
-    with pytest.raises(ValueError, match="y: expected None with one series"):
-        RoaForecaster().fit(np.arange(12.0), np.arange(12.0))
-
-
-def test_a_forecaster_asks_what_the_rows_of_a_table_of_dates_are():
+def test_masked_values_are_missing():
+    X, _ = waves(n=4, channels=2)
+    masked = np.ma.masked_greater(X, 0.5)
+    wanted = np.where(X > 0.5, np.nan, X)
+    for form in (masked, list(masked), [masked[0, :9], *masked[1:]]):
+        other = [wanted[0, :9], *wanted[1:]] if len(form[0]) == 9 else wanted
+        assert np.array_equal(values(form).values, values(other).values, equal_nan=True)
+    flat = values(list(masked[:, :, 0])).values
+    assert np.array_equal(flat, values(wanted[:, :, 0]).values, equal_nan=True)
     pandas = pytest.importorskip("pandas")
-    dates = pandas.date_range("2026-01-01", periods=40)
-    table = pandas.DataFrame(np.random.default_rng(0).normal(size=(40, 5)), index=dates)
-    model = RoaForecaster(steps=2, hidden_size=4, max_epochs=1)
-    with pytest.raises(ValueError, match=r"a date for each row; pass \[X\] for one series"):
-        model.fit(table)
-    assert model.fit([table]).predict().shape == (1, 2, 5)
-    assert model.fit(table[0]).predict().shape == (2,)
+    whole = pandas.DataFrame({"a": [1, None, 3], "b": [4, 5, None]}, dtype="Int64")
+    assert np.array_equal(values([whole] * 2).values[:3, 0], [1, np.nan, 3], equal_nan=True)
+    assert np.array_equal(values(whole).values[:2, 0], [1, 4])
+
+
+def test_what_torch_has_for_unequal_series():
+    parts, _ = ragged()
+    tensors = [torch.tensor(part, dtype=torch.float64) for part in parts]
+    wanted = values(parts)
+    packed = torch.nn.utils.rnn.pack_sequence(tensors, enforce_sorted=False)
+    nested = torch.nested.nested_tensor(tensors, layout=torch.jagged)
+    for form in (packed, nested):
+        found = values(form)
+        assert np.array_equal(found.values, wanted.values)
+        assert np.array_equal(found.lengths, wanted.lengths)
+    half = values([tensor.bfloat16() for tensor in tensors])
+    assert np.array_equal(half.values, torch.cat(tensors).bfloat16().double().numpy())
+
+
+def test_a_series_of_pandas_that_holds_arrays():
+    pandas = pytest.importorskip("pandas")
+    parts, _ = ragged()
+    assert np.array_equal(values(pandas.Series(parts)).values, values(parts).values)

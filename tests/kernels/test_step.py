@@ -109,6 +109,15 @@ def test_more_neurons_than_the_adjoint_takes_at_a_time():
         close(got, want, 300)
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_a_wide_step_equals_the_reference(form):
+    """N = 512, a million numbers in four rows of W: the most that is not left to torch."""
+    for B in (1, 4):
+        p = problem(512, 3, B, form, dtype=torch.float32)
+        close(fast(p), plain(double(p), "tanh").float(), 512)
+    assert fast(problem(512, 3, 5, form, dtype=torch.float32)) is None
+
+
 @pytest.mark.parametrize("isa", native.ISAS)
 def test_every_instruction_set(isa):
     """The three tests above."""

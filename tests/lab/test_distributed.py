@@ -171,7 +171,7 @@ def test_masks_of_dropout_follow_from_seed_step_and_rank():
 
 def test_a_run_goes_on_with_another_number_of_processes(tmp_path):
     """Two processes, of which one gets SIGTERM; then one: the curve is that of one process."""
-    plan = SMALL | {"length": 1000, "checkpoint_every": 200, "log_every": 10, "eval_every": 500}
+    plan = SMALL | {"length": 1000, "checkpoint_every": 40, "log_every": 10, "eval_every": 500}
     file = file_of(tmp_path, **plan)
     assert main(["run", str(file), "--out", str(tmp_path / "one"), "-q"]) == 0
     process = started("run", file, "--out", tmp_path / "two", "--processes", 2)

@@ -178,3 +178,19 @@ def test_a_real_layer_that_was_emptied_is_refused_until_it_is_drawn(filter):
     moved = RoaRNN(3, 8, horizon=99, filter=filter).double().float().half().to("cpu")
     moved.filter_l0.verify()
     assert moved(torch.zeros(4, 2, 3).half())[0].shape == (4, 2, 8)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize(("here", "there"), [("cpu", "meta"), ("meta", "cpu")])
+def test_an_input_on_another_device_is_refused(name, here, there):
+    model = MAKERS[name](generator=gen()).to(here)
+    with pytest.raises(RuntimeError, match="device"):
+        answer(model, inputs(name).to(there))
+
+
+def test_a_state_on_another_device_is_refused():
+    model = RoaRNN(3, 4, horizon=100)
+    with pytest.raises(
+        RuntimeError, match=r"hx: expected device cpu, .* move it with .to\('cpu'\)"
+    ):
+        model(inputs("rnn"), torch.zeros(1, 2, 4, device="meta"))

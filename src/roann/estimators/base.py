@@ -92,7 +92,7 @@ class RoaEstimator(Settings, ReadsSeries, ABC):
                 seed,
                 recipe,
             )
-        prepared = self._preparation(series, self.device)
+        prepared = self._preparation(series, self._place)
         self._sample = prepared.inputs[: int(prepared.lengths[0])].cpu()
         self._certificate = None
         lines = Lines(type(self).__name__, len(self._members)) if self.verbose else None
@@ -137,7 +137,7 @@ class RoaEstimator(Settings, ReadsSeries, ABC):
         for m in range(rare.n_networks):
             with warnings.catch_warnings():  # very short series: the certificate says it too
                 warnings.simplefilter("ignore", HypothesisWarning)
-                network = plan.build(fitting.generator_of(seed, m)).to(self.device)
+                network = plan.build(fitting.generator_of(seed, m)).to(self._place)
             self._members.append(fitting.Member.of(network, m, seed, recipe))
 
     def _architecture(self) -> dict[str, Any]:
@@ -191,7 +191,7 @@ class RoaEstimator(Settings, ReadsSeries, ABC):
         series = read(self, X, times, reset=False, least=1)
         if (series.times is None) != (self._preparation.dt is None):
             _checks.fail("times", *self._stamps_wanted())
-        return self._preparation(series, self.device)
+        return self._preparation(series, self._place)
 
     def _answers(self, X: Any, times: Any) -> list[Tensor]:
         """The outputs of each network, (n, outputs)."""
@@ -228,7 +228,7 @@ class RoaEstimator(Settings, ReadsSeries, ABC):
         check_is_fitted(self)
         if self._certificate is None:
             layer = self.networks_[0].layers[0]
-            self._certificate = diagnostics.certify(layer, self._sample.to(self.device))
+            self._certificate = diagnostics.certify(layer, self._sample.to(self._place))
         return self._certificate
 
     def memory(self, X: Any, times: Any = None) -> list[NDArray[np.float64]]:

@@ -11,18 +11,12 @@ import torch
 from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.utils.class_weight import compute_class_weight
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import (
-    assert_all_finite,
-    check_consistent_length,
-    check_is_fitted,
-    column_or_1d,
-)
+from sklearn.utils.validation import check_consistent_length, check_is_fitted
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from roann import _checks
-from roann.estimators import graphs
+from roann.estimators import graphs, targets
 from roann.estimators.base import Objective, RoaEstimator
 from roann.export import Graph
 
@@ -76,9 +70,7 @@ class RoaClassifier(ClassifierMixin, RoaEstimator):
         """Train on series X with labels y (n,); times are those of the steps, if irregular."""
         series = self._read(X, times)
         labels = self._labels(y, len(series))
-        classes = np.unique(labels)
-        if len(classes) < 2:
-            _checks.fail("y", "at least two classes", f"one class, {classes.tolist()[0]!r}")
+        classes = targets.classes(labels)
         if self.warm_start and hasattr(self, "networks_"):
             self._known(labels)
         else:
@@ -105,16 +97,7 @@ class RoaClassifier(ClassifierMixin, RoaEstimator):
         return self
 
     def _labels(self, y: Any, n: int) -> NDArray[Any]:
-        if y is None:
-            raise ValueError(
-                f"This {type(self).__name__} estimator requires y to be passed, "
-                "but the target y is None"
-            )
-        y = y.detach().cpu().numpy() if isinstance(y, Tensor) else y
-        labels: NDArray[Any] = column_or_1d(y, warn=True)
-        if labels.dtype.kind == "f":
-            assert_all_finite(labels, input_name="y")
-        check_classification_targets(labels)
+        labels = targets.labels(self, y)
         check_consistent_length(labels, np.empty(n))
         return labels
 
@@ -130,15 +113,17 @@ class RoaClassifier(ClassifierMixin, RoaEstimator):
         if self.class_weight is not None:
             present = self.classes_[counts > 0]
             found = compute_class_weight(self.class_weight, classes=present, y=labels)
+            if not (np.isfinite(found).all() and (found >= 0).all() and found.sum() > 0):
+                _checks.fail("class_weight", "finite weights of at least 0", self.class_weight)
             weights = torch.ones(len(self.classes_))
             weights[torch.from_numpy(counts > 0)] = torch.tensor(found, dtype=torch.float32)
 
-        def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+        def loss(outputs: Tensor, wanted: Tensor) -> Tensor:
             w = None if weights is None else weights.to(outputs)
-            return cross_entropy(outputs, targets, weight=w)
+            return cross_entropy(outputs, wanted, weight=w)
 
-        def score(outputs: Tensor, targets: Tensor) -> float:
-            return float((outputs.argmax(1) == targets).float().mean())
+        def score(outputs: Tensor, wanted: Tensor) -> float:
+            return float((outputs.argmax(1) == wanted).float().mean())
 
         rare = (counts < 2)[codes]
         return Objective(torch.tensor(codes), len(self.classes_), loss, score, codes, rare)
@@ -168,6 +153,7 @@ class RoaClassifier(ClassifierMixin, RoaEstimator):
         """Accuracy."""
         found = self.predict(X, times)
         right = found == self._labels(y, len(found))
+        check_consistent_length(right, sample_weight)
         return float(np.average(right, weights=sample_weight))
 
     def _answer(self, outputs: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from typing import Any, Self, final
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.base import TransformerMixin
+from sklearn.base import TransformerMixin, is_classifier
 from sklearn.linear_model import RidgeClassifierCV, RidgeCV
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -27,7 +27,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from roann import _checks
-from roann.estimators import graphs
+from roann.estimators import graphs, targets
 from roann.estimators.fitting import MOST, generator_of
 from roann.estimators.network import share
 from roann.estimators.prepare import Preparation
@@ -180,6 +180,18 @@ def _batch_size(width: int, series: Prepared) -> int:
 @final
 class FixedPipeline(Pipeline):
     """A pipeline of `RoaFeatures`, a scaler and a ridge, which `roann.export_onnx` can write."""
+
+    def fit(self, X: Any, y: Any = None, **params: Any) -> Self:
+        """Draw features and fit the ridge to targets y."""
+        if is_classifier(self):
+            y = targets.labels(self, y)
+            targets.classes(y)
+        else:
+            y = targets.reals(self, y)
+            if len(y) < 2:
+                _checks.fail("y", "at least two targets", len(y))
+        super().fit(X, y, **params)
+        return self
 
     def onnx_graph(self, *, lengths: bool = False) -> Graph:
         """The fitted pipeline as an ONNX graph, which `roann.export_onnx` writes."""

@@ -14,8 +14,9 @@ from torch import Tensor
 from roann import _checks
 from roann.estimators import fitting, graphs, plots, windows
 from roann.estimators.base import Objective, RoaEstimator
+from roann.estimators.numbers import numbers
 from roann.estimators.prepare import as_tensor
-from roann.estimators.read import read
+from roann.estimators.read import channel_names, exogenous, read, same_names
 from roann.estimators.series import Floats, Prepared
 from roann.export import Graph
 
@@ -76,7 +77,12 @@ class RoaForecaster(RoaEstimator):
             self.window_: int = some if self.window is None else _checks.size("window", self.window)
         w = windows.cut(parts, extra, self.window_, steps, bool(self.relative))
         if not known:
-            spread = np.sqrt(np.nanmean(np.square(w.targets), axis=(0, 1)))
+            blank = np.isnan(w.targets).all(axis=(0, 1))
+            if blank.any():
+                got = f"NaN alone in channel {blank.argmax()}"
+                _checks.fail("X", f"values after the first {self.window_} steps", got)
+            largest = np.maximum(np.nanmax(np.abs(w.targets), axis=(0, 1)), np.finfo(float).tiny)
+            spread = largest * np.sqrt(np.nanmean(np.square(w.targets / largest), axis=(0, 1)))
             center = np.zeros_like(spread) if self.relative else np.nanmean(w.targets, axis=(0, 1))
             self._spread, self._center = np.where(spread > 0, spread, 1.0), center
         self._past = [part[-self.window_ :] for part in parts]
@@ -121,6 +127,8 @@ class RoaForecaster(RoaEstimator):
         extra = self._extra(exog, parts, 0, reset=False)
         past = [part[: -self.steps] for part in parts]
         truth = np.array([part[-self.steps :] for part in parts])
+        if np.isnan(truth).all():
+            _checks.fail("X", f"a value among the last {self.steps} steps", "NaN alone")
         last = np.array([windows.last_seen(part, True) for part in past])[:, None]
         found = self._forecast(past, extra)
         return _skill(
@@ -148,7 +156,7 @@ class RoaForecaster(RoaEstimator):
 
     def _windowed(self, parts: list[Floats], extra: list[Floats] | None) -> tuple[Prepared, Floats]:
         series, base = windows.ends(parts, extra, self.window_, self.steps, bool(self.relative))
-        return self._preparation(series, self.device), base
+        return self._preparation(series, self._place), base
 
     def _given(self, X: Any, exog: Any) -> tuple[list[Floats], list[Floats] | None]:
         """Histories and exogenous inputs for a forecast."""
@@ -172,8 +180,7 @@ class RoaForecaster(RoaEstimator):
                     "X: expected many series, (n, T), as fit was given, got one. Reshape your data "
                     "using X.reshape(1, -1) if it is one series"
                 )
-            values = X.detach().cpu().numpy() if isinstance(X, Tensor) else np.asarray(X)
-            X = [values[:, None]]
+            X = [numbers("X", X)[:, None]]
         return read(self, X, reset=reset, least=least).split()
 
     def _extra(
@@ -187,17 +194,12 @@ class RoaForecaster(RoaEstimator):
                 _checks.fail("exog", "exogenous inputs as fit was given", got)
             self._exog_channels: int | None = known
             return None
-        values = exog.detach().cpu().numpy() if isinstance(exog, Tensor) else exog
-        values = values.to_numpy() if hasattr(values, "to_numpy") else values
-        one = len(parts) == 1 and np.ndim(values[0]) < 2
-        rows = [np.asarray(row, np.float64) for row in ([values] if one else values)]
-        rows = [row[:, None] if row.ndim == 1 else row for row in rows]
+        rows = exogenous(exog, len(parts))
+        same_names("exog", self, "_exog_names", channel_names("exog", exog), reset)
         wanted = [more + (0 if alone else len(part)) for part in parts]
         if [len(row) for row in rows] != wanted:
             what = f"{len(wanted)} arrays of {wanted[0]} steps" + (", …" if len(wanted) > 1 else "")
             _checks.fail("exog", what, f"{len(rows)} of {[len(row) for row in rows][:3]}")
-        if any(np.isinf(row).any() for row in rows):
-            _checks.fail("exog", "finite numbers or NaN", "infinity")
         channels = {row.shape[1] for row in rows}
         if len(channels) > 1 or (known is not None and channels != {known}):
             _checks.fail("exog", f"{known or 'equally many'} channels", sorted(channels))

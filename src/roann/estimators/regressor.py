@@ -9,10 +9,10 @@ import torch
 from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
-from sklearn.utils.validation import check_array, check_consistent_length
+from sklearn.utils.validation import check_consistent_length
 from torch import Tensor
 
-from roann.estimators import graphs
+from roann.estimators import graphs, targets
 from roann.estimators.base import Objective, RoaEstimator
 from roann.estimators.prepare import as_tensor
 from roann.estimators.series import Floats
@@ -36,19 +36,19 @@ class RoaRegressor(RegressorMixin, RoaEstimator):
     def fit(self, X: Any, y: Any, times: Any = None) -> Self:
         """Train on series X with targets y (n,) or (n, K)."""
         series = self._read(X, times)
-        targets = self._numbers(y, len(series))
+        wanted = self._numbers(y, len(series))
         if not (self.warm_start and hasattr(self, "networks_")):
-            self._set_scale(targets)
-        self._train(series, self._objective(targets))
+            self._set_scale(wanted)
+        self._train(series, self._objective(wanted))
         return self
 
     def partial_fit(self, X: Any, y: Any, times: Any = None) -> Self:
         """Train for one epoch on more series; the first call decides all scales."""
         series = self._read(X, times, partial=True)
-        targets = self._numbers(y, len(series))
+        wanted = self._numbers(y, len(series))
         if not hasattr(self, "networks_"):
-            self._set_scale(targets)
-        self._train(series, self._objective(targets), partial=True)
+            self._set_scale(wanted)
+        self._train(series, self._objective(wanted), partial=True)
         return self
 
     def __sklearn_tags__(self) -> Any:
@@ -59,15 +59,9 @@ class RoaRegressor(RegressorMixin, RoaEstimator):
 
     def _numbers(self, y: Any, n: int) -> Floats:
         """y as (n,) or (n, K)."""
-        if y is None:
-            raise ValueError(
-                f"This {type(self).__name__} estimator requires y to be passed, "
-                "but the target y is None"
-            )
-        y = y.detach().cpu().numpy() if isinstance(y, Tensor) else y
-        numbers = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y", estimator=self)
-        check_consistent_length(numbers, np.empty(n))
-        return np.asarray(numbers)
+        found = targets.reals(self, y)
+        check_consistent_length(found, np.empty(n))
+        return found
 
     def _set_scale(self, y: Floats) -> None:
         self._flat = y.ndim == 1
@@ -78,13 +72,13 @@ class RoaRegressor(RegressorMixin, RoaEstimator):
         table = y.reshape(len(y), -1)
         scaled = as_tensor((table - self._center) / self._spread)
 
-        def loss(outputs: Tensor, targets: Tensor) -> Tensor:
-            return (outputs - targets).square().mean()
+        def loss(outputs: Tensor, wanted: Tensor) -> Tensor:
+            return (outputs - wanted).square().mean()
 
-        def score(outputs: Tensor, targets: Tensor) -> float:
-            if len(targets) < 2:
+        def score(outputs: Tensor, wanted: Tensor) -> float:
+            if len(wanted) < 2:
                 return float("nan")
-            return float(r2_score(targets.cpu().numpy(), outputs.cpu().numpy()))
+            return float(r2_score(wanted.cpu().numpy(), outputs.cpu().numpy()))
 
         return Objective(scaled, table.shape[1], loss, score, table.mean(1))
 
@@ -104,8 +98,9 @@ class RoaRegressor(RegressorMixin, RoaEstimator):
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, times: Any = None) -> float:
         """R², the coefficient of determination."""
-        y = y.detach().cpu().numpy() if isinstance(y, Tensor) else y
-        return float(r2_score(y, self.predict(X, times), sample_weight=sample_weight))
+        found = self.predict(X, times)
+        wanted = self._numbers(y, len(found))
+        return float(r2_score(wanted, found, sample_weight=sample_weight))
 
     def _answer(self, outputs: Tensor) -> Tensor:
         return outputs.sum(1)

@@ -6,7 +6,8 @@ in the signature of its `__init__`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, final
 
@@ -17,6 +18,12 @@ from sklearn.base import BaseEstimator
 from roann import _checks
 from roann.estimators.callbacks import Callback
 from roann.estimators.network import LAST, POOLINGS
+from roann.nn import RoaRNN
+
+# What an estimator decides itself, from its other arguments and the data.
+OWN = ("self", "input_size", "hidden_size", "num_layers", "bidirectional", "batch_first", "device",
+       "dtype", "generator")  # fmt: skip
+LAYER = tuple(name for name in inspect.signature(RoaRNN).parameters if name not in OWN)
 
 
 @final
@@ -59,19 +66,29 @@ class Options(BaseEstimator):
         """Itself, if all settings are possible."""
         for name in ("num_layers", "n_networks", "patience"):
             _checks.size(name, getattr(self, name))
-        _checks.real("weight_decay", self.weight_decay)
+        if _checks.real("weight_decay", self.weight_decay) < 0:
+            _checks.fail("weight_decay", "at least 0", self.weight_decay)
         if not 0 <= _checks.real("dropout", self.dropout) < 1:
             _checks.fail("dropout", "a probability in [0, 1)", self.dropout)
         if not self.poolings:
             _checks.fail("pooling", "at least one name", "none")
         for name in self.poolings:
             _checks.choice("pooling", name, (LAST, *POOLINGS))
+        if self.layer is not None and not isinstance(self.layer, Mapping):
+            cure = 'pass {"rho": 0.5}, for example'
+            _checks.fail("layer", "a dictionary", repr(self.layer), cure, TypeError)
+        for name in self.layer or ():
+            _checks.choice("layer", name, LAYER)
         return self
 
     @property
     def poolings(self) -> tuple[str, ...]:
         """The names in `pooling`, which may be one alone."""
-        return (self.pooling,) if isinstance(self.pooling, str) else tuple(self.pooling)
+        if isinstance(self.pooling, str):
+            return (self.pooling,)
+        if not isinstance(self.pooling, Sequence):
+            _checks.fail("pooling", "names of statistics", repr(self.pooling), error=TypeError)
+        return tuple(self.pooling)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -108,6 +125,15 @@ class Settings(BaseEstimator):
             got, cure = type(self.options).__name__, "pass Options(dropout=0.4), for example"
             _checks.fail("options", "roann.estimators.Options", got, cure, TypeError)
         return self.options.checked()
+
+    @property
+    def _place(self) -> torch.device:
+        """Where networks live, checked."""
+        try:
+            return torch.empty(0, device=self.device).device
+        except (AssertionError, RuntimeError, TypeError) as error:
+            why = str(error).splitlines()[0]
+            _checks.fail("device", "a device that torch has here", repr(self.device), why)
 
     def _called(self) -> list[Callback]:
         """The callbacks, checked."""

@@ -22,7 +22,7 @@ from roann.kernels.linear import FORMS, Linear
 from roann.kernels.watch import applied, watched
 
 FEW = 8  # rows
-LARGE = 1 << 17  # rows times numbers in W; above either, torch's products are faster
+LARGE = 1 << 20  # rows times numbers in W; above either, torch's products are faster
 
 _FORMS = {form: form.code for form in FORMS.values()}
 _PLAIN = frozenset({Tensor, nn.Parameter, type(None)})

@@ -166,6 +166,7 @@ class RoaFNN(RoaModule):
                 "x", f"{self.sizes[0]} features in the last dimension", got, error=RuntimeError
             )
         _checks.same_dtype("x", x, self._tensor("weight_0"))
+        _checks.same_device("x", x, self._tensor("weight_0"))
         lead, dtype = x.shape[:-1], x.dtype
         # Half precision is for parameters, input and output: the state is not rounded in between.
         full = full_precision(dtype)

@@ -70,6 +70,7 @@ def enter_state(hx: Tensor | None, form: Layout, shape: tuple[int, int], like: T
     kind = "a batch of packed sequences" if form.packed is not None else "this input"
     _checks.state(hx, wanted, f" for {kind}")
     _checks.same_dtype("hx", hx, like)
+    _checks.same_device("hx", hx, like)
     if not form.batched:
         return hx.unsqueeze(1)
     if form.packed is not None and form.packed.sorted_indices is not None:
@@ -114,3 +115,4 @@ def _features(argument: str, x: Tensor, input_size: int, like: Tensor) -> None:
             error=RuntimeError,
         )
     _checks.same_dtype(argument, x, like)
+    _checks.same_device(argument, x, like)

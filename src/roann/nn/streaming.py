@@ -99,8 +99,8 @@ class StreamingRoa:
         x = self._state(hx, (layers, *lead, N))
         u = self._entered(input)
         states = []
-        for scan, own in zip(self._scans, x.unbind(0), strict=True):
-            new = step(own, u, scan.W, scan.W_i, scan.b, scan.O, scan.alpha, scan.phi)
+        for layer, scan in enumerate(self._scans):
+            new = step(x[layer], u, scan.W, scan.W_i, scan.b, scan.O, scan.alpha, scan.phi)
             states.append(new)
             u = self._rounded(new)
         return (u if self._dtype is self._real else u.to(self._dtype)), torch.stack(states)
