@@ -113,8 +113,8 @@ class RoaFeatures(TransformerMixin, ReadsSeries):
                 warnings.simplefilter("ignore", HypothesisWarning)
                 layer = RoaRNN(
                     self._preparation.inputs, N, nonlinearity=self.nonlinearity,
-                    horizon=_checks.real("horizons", horizon, positive=True), max_norm=MAX_NORM,
-                    generator=generator_of(seed, k),
+                    horizon=_checks.real("horizons", horizon, positive=True), rho=1.0,
+                    max_norm=MAX_NORM, generator=generator_of(seed, k),
                 )  # fmt: skip
             self.layers_.append(layer.requires_grad_(False))
             self.thresholds_.append(self._quantiles(layer, sample, generator_of(seed, k, 1)))

@@ -59,7 +59,7 @@ class RoaRNNCell(RoaModule):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
         *,
-        rho: float | Tensor = 1.0,
+        rho: float | Tensor = 0.3,
         horizon: float | None = None,
         alpha: float | Tensor | None = None,
         learn_rho: bool = False,

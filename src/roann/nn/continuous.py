@@ -55,7 +55,7 @@ class ContinuousModule(RoaModule):
             if name not in Options.__annotations__:
                 _checks.choice("option", name, Options.__annotations__)
         given = Alpha.given(
-            options.get("rho", 1.0), options.get("horizon"), options.get("alpha"),
+            options.get("rho", 0.3), options.get("horizon"), options.get("alpha"),
             options.get("learn_rho", False), N,
         )  # fmt: skip
         generator = options.get("generator")

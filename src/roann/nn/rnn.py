@@ -107,7 +107,7 @@ class RoaRNN(RoaModule):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
         *,
-        rho: float | Tensor = 1.0,
+        rho: float | Tensor = 0.3,
         horizon: float | None = None,
         alpha: float | Tensor | None = None,
         learn_rho: bool = False,
@@ -159,7 +159,7 @@ class RoaRNN(RoaModule):
         cls,
         rnn: nn.RNN,
         *,
-        rho: float | Tensor = 1.0,
+        rho: float | Tensor | None = None,
         horizon: float | None = None,
         alpha: float | Tensor | None = None,
         learn_rho: bool = False,
@@ -189,7 +189,7 @@ class RoaRNN(RoaModule):
             got = type(rnn).__name__
             cure = "an LSTM or a GRU has gates, which this layer does not have"
             _checks.fail("rnn", "a torch.nn.RNN", got, cure, TypeError)
-        if alpha is None and horizon is None and not isinstance(rho, Tensor) and rho == 1:
+        if rho is None and horizon is None and alpha is None:
             alpha = 1.0
         W = next(rnn.parameters())
         with warnings.catch_warnings():  # of weights that are replaced below
@@ -197,8 +197,8 @@ class RoaRNN(RoaModule):
             layer = cls(
                 rnn.input_size, rnn.hidden_size, rnn.num_layers, rnn.nonlinearity, rnn.bias,
                 rnn.batch_first, rnn.dropout, rnn.bidirectional, W.device, W.dtype,
-                rho=rho, horizon=horizon, alpha=alpha, learn_rho=learn_rho, filter=filter,
-                init="uniform", gain=gain, max_norm=max_norm, generator=generator,
+                rho=0.3 if rho is None else rho, horizon=horizon, alpha=alpha, learn_rho=learn_rho,
+                filter=filter, init="uniform", gain=gain, max_norm=max_norm, generator=generator,
                 backend=backend, memory=memory,
             )  # fmt: skip
         with torch.no_grad():

@@ -30,7 +30,7 @@ class RoaConfig(Settings):
 
     hidden_size: Width = 128  # number of hidden units of each layer, N.
     num_layers: Layers = 1  # number of layers stacked on each other.
-    rho: Rho = 1.0  # ρ; α = ρ / horizon.
+    rho: Rho = 0.3  # ρ; α = ρ / horizon.
     # number of steps over which gradients must survive; the task's if not given.
     horizon: Horizon | None = None
     nonlinearity: Nonlinearity = "relu"  # activation function φ.
