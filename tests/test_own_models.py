@@ -20,7 +20,7 @@ class Net(nn.Module):
     def __init__(self, filter="permutation", phi="relu", seed=0, tied=True, **alpha):
         super().__init__()
         torch.manual_seed(seed)
-        alpha = alpha or {"horizon": 9}
+        alpha = alpha or {"rho": 1.0, "horizon": 9}
         self.rnn = RoaRNN(3, 4, nonlinearity=phi, filter=filter, **alpha)
         self.block = Roa(nn.Linear(4, 4), alpha=0.1)
         self.first = nn.Linear(4, 4)
@@ -91,7 +91,7 @@ def test_the_model_keeps_its_dtype(saved):
 
 
 DIFFERENT = [
-    ({"horizon": 10}, r"into: expected alpha=0\.1111111111111111 in 'rnn', .*, got 0\.1;"),
+    ({"rho": 1.0, "horizon": 10}, r"into: expected alpha=0\.1111111111111111 in 'rnn', .*, got 0\.1;"),
     ({"alpha": multiscale(4, 2, 9)}, r"expected alpha=0\.11.* in 'rnn'"),
     ({"horizon": 9, "learn_rho": True}, r"expected learn_rho=False in 'rnn', .*, got True;"),
     ({"phi": "tanh"}, r"expected nonlinearity=relu in 'rnn', .*, got tanh;"),
@@ -151,7 +151,7 @@ def test_our_own_layer_into_another(tmp_path):
     roann.save(rnn, tmp_path / "rnn")
     into = RoaRNN(3, 4, horizon=9)
     assert torch.equal(roann.load(tmp_path / "rnn", into=into)(u())[0], rnn(u())[0])
-    with pytest.raises(ValueError, match=r"into: expected alpha=0\.1.*, as in .*, got 0\.01"):
+    with pytest.raises(ValueError, match=r"into: expected alpha=0\.033.*, as in .*, got 0\.003"):
         roann.load(tmp_path / "rnn", into=RoaRNN(3, 4, horizon=100))
     with pytest.raises(ValueError, match="into: expected class=RoaRNN"):
         roann.load(tmp_path / "rnn", into=RoaLayer(3, 4, horizon=9))

@@ -23,7 +23,7 @@ MAKERS = {
     "ode": lambda **kw: RoaODE(1, 128, **kw),
     "euler": lambda **kw: RoaEuler(1, 128, **kw),
 }
-FREE = {"init": "normal", "max_norm": None}  # the paper's
+FREE = {"rho": 1.0, "init": "normal", "max_norm": None}  # the paper's
 every = pytest.mark.parametrize("name", MAKERS)
 
 
@@ -84,7 +84,7 @@ def test_weights_that_are_loaded_are_looked_at(name):
     large = {k: 10 * v if "weight" in k else v for k, v in state.items()}
     with pytest.warns(HypothesisWarning, match=r"got 2[0-9.]+:"):
         model.load_state_dict(large)
-    ghost = MAKERS[name](horizon=100, device="meta", max_norm=None)
+    ghost = MAKERS[name](rho=1.0, horizon=100, device="meta", max_norm=None)
     with pytest.warns(HypothesisWarning):
         ghost.load_state_dict(large, assign=True)
     with warnings.catch_warnings():
@@ -94,7 +94,7 @@ def test_weights_that_are_loaded_are_looked_at(name):
 
 
 def test_reset_after_a_quiet_construction():
-    model = RoaRNN(1, 128, horizon=10, init="scaled_normal", max_norm=None, generator=gen())
+    model = RoaRNN(1, 128, horizon=10, generator=gen(), **FREE | {"init": "scaled_normal"})
     model.init = "normal"
     with pytest.warns(HypothesisWarning, match="RoaRNN: expected"):
         model.reset_parameters(gen())

@@ -329,7 +329,7 @@ def test_repr_says_gain_and_cap_as_given():
 
 def test_repr_says_what_it_is():
     text = repr(RoaRNN(3, 4, 2, horizon=100, memory="checkpoint", filter="cycle"))
-    said = "3, 4, alpha=0.01, nonlinearity=relu, max_norm=10, num_layers=2, memory=checkpoint"
+    said = "3, 4, alpha=0.003, nonlinearity=relu, max_norm=10, num_layers=2, memory=checkpoint"
     assert said in text
     assert "(filter_l1): Cycle(4, 4)" in text
 

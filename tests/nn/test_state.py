@@ -155,11 +155,11 @@ def test_alpha_is_compared_to_rounding():
     a, b = make(rho=0.7, horizon=100, filter="qr"), make(alpha=0.007, filter="qr")
     assert a.alpha != b.alpha
     assert a.load_state_dict(b.state_dict()) == ([], [])
-    a, b = make(horizon=49), make(alpha=1 / 49)  # so are the settings of a filter
+    a, b = make(rho=1.0, horizon=49), make(alpha=1 / 49)  # so are the settings of a filter
     assert a.filter.horizon != b.filter.horizon
     assert a.load_state_dict(b.state_dict()) == ([], [])
     with pytest.raises(RuntimeError, match=r"filter={'name': 'broad', 'horizon': 49.0}, as in"):
-        a.load_state_dict(make(horizon=50).state_dict())
+        a.load_state_dict(make(rho=1.0, horizon=50).state_dict())
 
 
 def test_a_designed_filter_follows_from_the_settings_that_stay():

@@ -64,14 +64,15 @@ def test_a_cell_is_filtered_along_its_state(kind):
 
 
 def test_a_wrapped_rnn_cell_is_a_roarnn_cell():
-    ours = RoaRNNCell(3, 4, nonlinearity="tanh", horizon=10, gain=1.0, dtype=f64, generator=gen())
+    options = {"rho": 0.5, "horizon": 10}
+    ours = RoaRNNCell(3, 4, nonlinearity="tanh", gain=1.0, dtype=f64, generator=gen(), **options)
     f = nn.RNNCell(3, 4, dtype=f64)
     with torch.no_grad():
         f.weight_ih.copy_(ours.weight_ih)
         f.weight_hh.copy_(ours.weight_hh)
         f.bias_ih.copy_(ours.bias)
         f.bias_hh.zero_()
-    wrapped = Roa(f, horizon=10, filter=ours.filter)
+    wrapped = Roa(f, filter=ours.filter, **options)
     u, h = data(2, 3), data(2, 4)
     torch.testing.assert_close(wrapped(u, h), ours(u, h), rtol=1e-13, atol=1e-14)
 

@@ -32,7 +32,7 @@ class HypothesisWarning(UserWarning):
         >>> import warnings
         >>> with warnings.catch_warnings(record=True) as caught:
         ...     warnings.simplefilter("always")
-        ...     rnn = roann.RoaRNN(1, 128, horizon=10, **roann.PAPER)
+        ...     rnn = roann.RoaRNN(1, 128, rho=1.0, horizon=10, **roann.PAPER)
         >>> caught[0].category.__name__
         'HypothesisWarning'
 

@@ -23,7 +23,10 @@ from roann.nn.norm import capped, given_cap
 from roann.theorem import Interval, roa_bounds, schatten
 
 PAPER: dict[str, Any] = {"filter": "qr", "init": "normal", "gain": 1.0, "max_norm": None}
-"""Arguments of a layer as in the paper: `RoaRNN(…, **roann.PAPER)`."""
+"""Arguments of a layer as in the paper: `RoaRNN(…, rho=1.0, **roann.PAPER)`.
+
+ρ is not among them: the paper has another one for each task, and 1 as its standard choice.
+"""
 
 
 class Options(TypedDict, total=False):
@@ -234,7 +237,7 @@ class RoaModule(AlphaModule):
         Example:
             >>> rnn = roann.RoaRNN(2, 64, horizon=1000, max_norm=3.0)
             >>> print(rnn.interval(), rnn.interval(2000))
-            [0.0182, 7.37] [0.00033, 54.4]
+            [0.301, 1.82] [0.0906, 3.32]
 
         Reference: Theorem III.1 of the paper, in its finite form; Note [Two intervals, one limit].
         """

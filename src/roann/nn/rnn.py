@@ -29,7 +29,7 @@ class RoaRNN(RoaModule):
 
     u is `input`, x the hidden state, W `weight_hh_l0`, W_i `weight_ih_l0`, b `bias_l0`, O the fixed
     `filter_l0`, and γ the fixed gain. With α = 1 it is `torch.nn.RNN` with one bias. The paper's
-    layer is `RoaRNN(…, **roann.PAPER)`. The plain loop it computes::
+    layer is `RoaRNN(…, rho=1.0, **roann.PAPER)`. The plain loop it computes::
 
         gain = rnn.gain_of("_l0")  # (N,), or None for 1
         gain = 1 if gain is None else gain
