@@ -91,7 +91,10 @@ def test_the_model_keeps_its_dtype(saved):
 
 
 DIFFERENT = [
-    ({"rho": 1.0, "horizon": 10}, r"into: expected alpha=0\.1111111111111111 in 'rnn', .*, got 0\.1;"),
+    (
+        {"rho": 1.0, "horizon": 10},
+        r"into: expected alpha=0\.1111111111111111 in 'rnn', .*, got 0\.1;",
+    ),
     ({"alpha": multiscale(4, 2, 9)}, r"expected alpha=0\.11.* in 'rnn'"),
     ({"horizon": 9, "learn_rho": True}, r"expected learn_rho=False in 'rnn', .*, got True;"),
     ({"phi": "tanh"}, r"expected nonlinearity=relu in 'rnn', .*, got tanh;"),

@@ -27,7 +27,8 @@ from roann.nn import HypothesisWarning
 
 WARMUP = 20  # training steps
 MAX_GRAD_NORM = 1.0
-RHO = 1.0  # of the layers: what a series is like asks for more nonlinearity than long memory does
+# What series are like asks for more nonlinearity, and for more kinds of units, than memory does.
+LAYER: dict[str, Any] = {"rho": 1.0, "init": "scaled_normal"}
 EVERY, UNUSED = -2, -3  # folds: validates every network; overlaps with what validates
 
 
@@ -120,7 +121,7 @@ class RoaEstimator(Settings, ReadsSeries, ABC):
         span = self._preparation.span(series)
         chosen = self.horizon
         self.horizon_ = max(2.0, span) if chosen is None else _checks.real("horizon", chosen)
-        options = {"rho": RHO, "horizon": self.horizon_} | dict(rare.layer or {})
+        options = LAYER | {"horizon": self.horizon_} | dict(rare.layer or {})
         if "alpha" in options:
             del options["horizon"]
         stamped = self._preparation.dt is not None

@@ -13,7 +13,6 @@ after `double().float()` the last bit of an entry may differ.
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, NoReturn, Self, TypedDict
@@ -191,10 +190,6 @@ class Filter(nn.Module, ABC):
     def _no_powers(self) -> NoReturn:
         _checks.fail("filter", "one with real powers, such as 'broad'", repr(self.name))
 
-    def coordinate_angles(self) -> Tensor | None:
-        """By how much O turns the plane of each output coordinate; None where planes are mixed."""
-        return None
-
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Draw O if it came from the meta device without numbers; otherwise O stays as it is."""
         if self._empty:
@@ -307,12 +302,6 @@ def rounding(dtype: torch.dtype, n: int) -> float:
     float32, or once kept in it: 10 eps for each of n terms.
     """
     return 2 * torch.finfo(dtype).eps + 10 * n * torch.finfo(torch.float32).eps
-
-
-def distance_from_turns(angle: Tensor) -> Tensor:
-    """Angles up to sign and whole turns: in [0, π]."""
-    turn = angle.abs().remainder(2 * math.pi)
-    return torch.minimum(turn, 2 * math.pi - turn)
 
 
 def _fit(x: Tensor, width: int) -> Tensor:

@@ -95,10 +95,6 @@ class Identity(_Fixed):
         """(log O) x = 0."""
         return torch.zeros_like(x)
 
-    def coordinate_angles(self) -> Tensor:
-        """Zeros: nothing turns."""
-        return torch.zeros(*self._lead(), self.out_features, device=self.index.device)
-
 
 @final
 class Cycle(_Fixed):

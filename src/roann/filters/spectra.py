@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from roann import _checks
-from roann.filters.base import Common, Filter, _Source, distance_from_turns
+from roann.filters.base import Common, Filter, _Source
 from roann.kernels.linear import Linear, Planes
 
 HORIZON = 1000.0  # of a filter that is made outside a layer
@@ -130,10 +130,6 @@ class Spectrum(Filter):
     def generator_of(self, x: Tensor) -> Tensor:
         """(log O) x."""
         return Planes(x.new_zeros(1), self._signed().to(x.dtype)).matvec(x)
-
-    def coordinate_angles(self) -> Tensor:
-        """Distances of the angles from whole turns, in [0, π]: (out,), or (depth, out)."""
-        return distance_from_turns(self._signed())[..., : self.out_features]
 
     def _signed(self) -> Tensor:
         """(θ, −θ) for every plane, and 0 for a coordinate without one."""

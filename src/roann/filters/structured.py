@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from roann import _checks
-from roann.filters.base import Common, Filter, _Source, distance_from_turns, rounding
+from roann.filters.base import Common, Filter, _Source, rounding
 from roann.kernels.linear import Linear, Rotation
 
 
@@ -70,10 +70,6 @@ class Rotations(Filter):
     def generator_of(self, x: Tensor) -> Tensor:
         """(log O) x."""
         return self.angle.to(x.dtype) * x.index_select(-1, self.partner)
-
-    def coordinate_angles(self) -> Tensor:
-        """Distances of the angles from whole turns, in [0, π]: (out,), or (depth, out)."""
-        return distance_from_turns(self._held("angle"))[..., : self.out_features]
 
 
 @dataclass(eq=False)

@@ -1,17 +1,14 @@
-"""The gain γ of the drive, with which the size of states depends little on the horizon.
+"""The gain γ of the drive, with which an input leaves a visible trace at any horizon.
 
 Note [Where the gain comes from]
 --------------------------------
 One step adds α φ(…) to the state: with α = ρ / T and a drive of size 1, what one input leaves
 behind is of size ρ / T. So the drive has a gain,
 
-    x[k+1] = α φ(W x[k] + γ ⊙ (W_i u[k+1] + b)) + (1 − α) O x[k],
-    γ_j = α^(−1/2) max(1, r_j / √T)^(−1/2),    r_j = min(T, 2 / |θ_j|),
+    x[k+1] = α φ(W x[k] + γ ⊙ (W_i u[k+1] + b)) + (1 − α) O x[k],    γ = α^(−1/2),
 
-the geometric mean of what noise, α^(−1/2), and a mean that adds up for r_j steps, 1 / (α r_j), ask
-for; derived under "The gain" in docs/mathematics.md. T is taken as 1 / α, the horizon for ρ = 1, so
-that γ follows from α and the filter alone. The Jacobian of a step has no γ in it, so the theorems
-hold as they are.
+with which T independent inputs together leave a state of one size, whatever T: "The gain" in
+docs/mathematics.md. The Jacobian of a step has no γ in it, so the theorems hold as they are.
 """
 
 from __future__ import annotations
@@ -22,37 +19,29 @@ from torch import Tensor
 from roann import _checks
 
 
-def gain_for(alpha: float | Tensor, angles: Tensor | None, features: int) -> Tensor:
-    r"""γ of every coordinate, from α and the angles by which the filter turns them.
+def gain_for(alpha: float | Tensor, features: int) -> Tensor:
+    r"""γ of every coordinate, from α.
 
-    .. math:: \gamma_j = \alpha^{-1/2} \max(1, r_j \sqrt\alpha)^{-1/2}, \quad
-        r_j = \min(1 / \alpha, 2 / |\theta_j|)
+    .. math:: \gamma = \alpha^{-1/2}
 
     γ = 1 where α is 0 or 1: there is no memory to fill, or none to keep.
 
     Args:
         alpha: α, a number or (N,).
-        angles: θ of every coordinate, up to its sign, (N,); None for a filter that mixes planes.
         features: N.
 
     Shape: (N,), in float64.
 
     Example:
-        >>> gain_for(1 / 400, torch.tensor([0.0, 3.0]), 2)
-        tensor([ 4.4721, 20.0000], dtype=torch.float64)
+        >>> gain_for(1 / 400, 2)
+        tensor([20., 20.], dtype=torch.float64)
 
     Reference: Note [Where the gain comes from] in `roann.nn.gain`.
     """
     number = not isinstance(alpha, Tensor)
     a = torch.as_tensor(alpha, dtype=torch.float64, device="cpu" if number else None).detach()
-    if angles is not None and angles.is_meta:
-        a = a.to("meta")
     a = a.expand(*a.shape[:-1], features)
     found = a.clamp_min(torch.finfo(a.dtype).tiny).rsqrt()
-    if angles is not None:
-        theta = angles.detach().to(a).abs()
-        r = 1 / torch.maximum(a, theta / 2).clamp_min(torch.finfo(a.dtype).tiny)
-        found = found * (r * a.sqrt()).clamp_min(1).rsqrt()
     return torch.where((a > 0) & (a < 1), found, torch.ones_like(found))
 
 

@@ -37,6 +37,13 @@ def _orthogonal(t: Tensor, generator: torch.Generator | None) -> None:
         t.copy_(Haar(rows, columns, depth=depth, generator=generator).to_dense())
 
 
+# Note [A bias that starts at zero]
+# ---------------------------------
+# A rectifier with b > 0 answers to every input, and over a long sequence the sum of its answers is
+# a large constant, in which what differs between sequences is lost. With b = 0 half of the units
+# are silent for a given input. A negative b would go further, but a layer whose inputs are small
+# would then be silent altogether, and never learn.
+
 INITS = ("balanced", "normal", "scaled_normal", "uniform", "orthogonal")
 
 
@@ -50,7 +57,8 @@ def initialise(
 ) -> None:
     """Fill the weights W (N, N) or (L, N, N), W_i (N, I) and b of a layer, in place.
 
-    balanced: W from N(0, 1/N), so that ‖W‖ ≈ 2 whatever N, W_i from N(0, 1/I) and b from N(0, 1).
+    balanced: W from N(0, 1/N), so that ‖W‖ ≈ 2 whatever N, W_i from N(0, 1/I) and b zero; without
+        W_i, b from N(0, 1).
     normal: N(0, 1) everywhere, as in the paper.
     scaled_normal: W from N(0, 1/N), the others N(0, 1).
     uniform: U(±1/√N) everywhere, as `torch.nn.RNN`.
@@ -75,5 +83,7 @@ def initialise(
     if W_i is not None:
         few = 1 / math.sqrt(W_i.shape[-1]) if name == "balanced" else scale
         _fill(W_i, _normal if normal else _uniform, few, generator)
-    if b is not None:
+    if b is not None and W_i is not None and name == "balanced":
+        b.zero_()  # Note [A bias that starts at zero]
+    elif b is not None:
         _fill(b, _normal if normal else _uniform, scale, generator)

@@ -181,7 +181,7 @@ class RoaModule(AlphaModule):
         given = self.gain
         if given is None:
             alpha = self.scan_alphas[suffix].start_of_scan
-            given = gain_for(alpha, filter.coordinate_angles(), filter.out_features)
+            given = gain_for(alpha, filter.out_features)
         number = not isinstance(given, Tensor)
         gain = torch.as_tensor(given, dtype=torch.float64, device="cpu" if number else None)
         readable = type(gain) is Tensor and not gain.is_meta  # a fake tensor has no numbers

@@ -62,10 +62,10 @@ class RoaRNN(RoaModule):
             the logit of α, and wants a small learning rate of its own and no weight decay.
         filter: O: a name in `roann.filters.FILTERS`, a matrix (N, N), or a filter, shared by all
             layers. "broad" turns half of the planes not at all, the others at many speeds.
-        init: how parameters are drawn: "balanced" (W from N(0, 1/N), W_i from N(0, 1/I), b from
-            N(0, 1)), "normal" (the paper's), "scaled_normal", "uniform" or "orthogonal".
-        gain: γ: a number, a tensor (N,) with one per neuron, or None for one with which the
-            size of states depends little on the horizon: see `roann.nn.gain`.
+        init: how parameters are drawn: "balanced" (W from N(0, 1/N), W_i from N(0, 1/I), b zero),
+            "normal" (the paper's), "scaled_normal", "uniform" or "orthogonal".
+        gain: γ: a number, a tensor (N,) with one per neuron, or None for α^(−1/2), with
+            which an input leaves a visible trace at any horizon: see `roann.nn.gain`.
         max_norm: c of a cap ‖W‖₂ ≤ c that holds in every forward pass, so that the theorem holds
             throughout training: see `interval`. "auto" is 10, or less at short horizons; None is
             no cap.
