@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import roann
-from roann import RoaEuler, RoaFNN, RoaLayer, RoaODE, RoaRNN, RoaRNNCell, filters, multiscale
+from roann import RoaEuler, RoaFNN, RoaLayer, RoaODE, RoaRNN, RoaRNNCell, multiscale
 from roann.nn.gain import gain_for
 
 f64 = torch.float64

@@ -37,6 +37,8 @@ class RoaConfig(Settings):
     filter: Filter = "broad"  # type of the orthogonal matrix O; a designed spectrum by default.
     # factor on the inputs; from α and the filter if not given.
     gain: Annotated[float, Range(1e-6, 1e6)] | None = None
+    # how the weights W, W_i and the bias b are drawn; the layer's own if not given.
+    init: Init | None = None
     # largest norm of W in every forward pass; 0 for none, the layer's own if not given.
     max_norm: Annotated[float, Range(0, 1e6)] | None = None
     dropout: Fraction = 0.0  # probability of dropout between layers.
@@ -202,6 +204,7 @@ def roa(config: RoaConfig, demand: Demand, streams: Streams) -> RoaSystem:
         dropout=config.dropout if layers > 1 else 0.0,
         rho=config.rho, horizon=demand.horizon if config.horizon is None else config.horizon,
         filter=config.filter, gain=config.gain, max_norm="auto" if cap is None else cap or None,
+        init=config.init or "balanced",
     )  # fmt: skip
     return RoaSystem(rnn, "zero", config.readout or 0)
 
