@@ -28,7 +28,7 @@ ROWS = {
     "adding": {"length": 40, "batch_size": 20, "eval_batches": 8},
     "copying": {"lag": 20, "batch_size": 20, "eval_batches": 2},
 }
-BASE = {"lr": 0.03, "width": 128, "rho": 1.0, "horizon": 1.0, "filter": "broad"}
+BASE = {"lr": 0.03, "width": 128, "rho": 0.3, "horizon": 1.0, "filter": "broad"}
 
 # %%
 # `score` trains one network with one setting changed. The horizon is given in lengths of the task.
@@ -77,7 +77,7 @@ def median(task_name, **changed):
 
 VALUES = {
     "lr": (0.001, 0.01, 0.03, 0.1, 0.3),
-    "rho": (0.3, 1.0, 3.0),
+    "rho": (0.1, 0.3, 1.0, 3.0),
     "horizon": (0.3, 1.0, 3.0, 10.0),
     "width": (32, 64, 128),
     "filter": ("broad", "still", "slow", "spread", "qr"),

@@ -15,21 +15,24 @@ def gen(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
-@pytest.mark.parametrize("init", ["balanced", "normal", "scaled_normal", "uniform", "orthogonal"])
+@pytest.mark.parametrize(
+    "init", ["balanced", "drawn_bias", "normal", "scaled_normal", "uniform", "orthogonal"]
+)
 def test_initialisations(init):
     N = 200
     rnn = RoaRNN(50, N, horizon=10, init=init, generator=gen(), dtype=f64)
     W, others = rnn.weight_hh_l0.detach(), [rnn.weight_ih_l0.detach(), rnn.bias_l0.detach()]
     spread = {"normal": 1, "scaled_normal": N**-0.5, "uniform": (3 * N) ** -0.5}
-    spread["balanced"] = N**-0.5
+    spread["balanced"] = spread["drawn_bias"] = N**-0.5
     if init == "orthogonal":
         torch.testing.assert_close(W @ W.T, torch.eye(N, dtype=f64), rtol=0, atol=1e-6)
     else:
         assert float(W.std()) == pytest.approx(spread[init], rel=0.02)
-    wide = 1 if "normal" in init or init == "balanced" else (3 * N) ** -0.5
-    into = 50**-0.5 if init == "balanced" else wide
+    balanced = init in ("balanced", "drawn_bias")
+    wide = 1 if "normal" in init or balanced else (3 * N) ** -0.5
+    into = 50**-0.5 if balanced else wide
     assert float(others[0].std()) == pytest.approx(into, rel=0.03)
-    assert float(others[1].std()) == pytest.approx(wide, rel=0.15)
+    assert float(others[1].std()) == pytest.approx(0 if init == "balanced" else wide, rel=0.15)
 
 
 def test_reset_parameters_leaves_the_filter():

@@ -17,6 +17,7 @@ from torch import Tensor
 from roann import _checks, diagnostics
 from roann.estimators import fitting, graphs, plots
 from roann.estimators.callbacks import Lines
+from roann.estimators.layers import layer_options
 from roann.estimators.network import Network, Plan
 from roann.estimators.prepare import Preparation
 from roann.estimators.read import ReadsSeries, read
@@ -27,8 +28,6 @@ from roann.nn import HypothesisWarning
 
 WARMUP = 20  # training steps
 MAX_GRAD_NORM = 1.0
-# What series are like asks for more nonlinearity, and for more kinds of units, than memory does.
-LAYER: dict[str, Any] = {"rho": 1.0, "init": "scaled_normal"}
 EVERY, UNUSED = -2, -3  # folds: validates every network; overlaps with what validates
 
 
@@ -121,9 +120,8 @@ class RoaEstimator(Settings, ReadsSeries, ABC):
         span = self._preparation.span(series)
         chosen = self.horizon
         self.horizon_ = max(2.0, span) if chosen is None else _checks.real("horizon", chosen)
-        options = LAYER | {"horizon": self.horizon_} | dict(rare.layer or {})
-        if "alpha" in options:
-            del options["horizon"]
+        N = _checks.size("hidden_size", self.hidden_size)
+        options = layer_options(N, self.horizon_, dict(rare.layer or {}))
         stamped = self._preparation.dt is not None
         if stamped:
             options["dt"] = self._preparation.dt
@@ -131,7 +129,7 @@ class RoaEstimator(Settings, ReadsSeries, ABC):
                 cure = "the layer in continuous time has one"
                 _checks.fail("num_layers", "1 with time stamps", rare.num_layers, cure)
         plan = Plan(
-            self._preparation.inputs, outputs, _checks.size("hidden_size", self.hidden_size),
+            self._preparation.inputs, outputs, N,
             rare.num_layers, bool(rare.bidirectional), rare.poolings, rare.dropout, stamped,
             options,
         )  # fmt: skip

@@ -29,6 +29,7 @@ from torch import Tensor
 from roann import _checks
 from roann.estimators import graphs, targets
 from roann.estimators.fitting import MOST, generator_of
+from roann.estimators.layers import layer_options
 from roann.estimators.network import share
 from roann.estimators.prepare import Preparation
 from roann.estimators.read import ReadsSeries, read
@@ -113,7 +114,7 @@ class RoaFeatures(TransformerMixin, ReadsSeries):
                 warnings.simplefilter("ignore", HypothesisWarning)
                 layer = RoaRNN(
                     self._preparation.inputs, N, nonlinearity=self.nonlinearity,
-                    horizon=_checks.real("horizons", horizon, positive=True), rho=1.0,
+                    **layer_options(N, _checks.real("horizons", horizon, positive=True), {}),
                     max_norm=MAX_NORM, generator=generator_of(seed, k),
                 )  # fmt: skip
             self.layers_.append(layer.requires_grad_(False))

@@ -44,7 +44,7 @@ def _orthogonal(t: Tensor, generator: torch.Generator | None) -> None:
 # are silent for a given input. A negative b would go further, but a layer whose inputs are small
 # would then be silent altogether, and never learn.
 
-INITS = ("balanced", "normal", "scaled_normal", "uniform", "orthogonal")
+INITS = ("balanced", "drawn_bias", "normal", "scaled_normal", "uniform", "orthogonal")
 
 
 @torch.no_grad()
@@ -59,6 +59,7 @@ def initialise(
 
     balanced: W from N(0, 1/N), so that ‖W‖ ≈ 2 whatever N, W_i from N(0, 1/I) and b zero; without
         W_i, b from N(0, 1).
+    drawn_bias: as balanced, with b from N(0, 1).
     normal: N(0, 1) everywhere, as in the paper.
     scaled_normal: W from N(0, 1/N), the others N(0, 1).
     uniform: U(±1/√N) everywhere, as `torch.nn.RNN`.
@@ -72,16 +73,17 @@ def initialise(
     """
     _checks.generator(generator)
     bound = 1 / math.sqrt(W.shape[-2])
-    normal = name in ("balanced", "normal", "scaled_normal")
+    balanced = name in ("balanced", "drawn_bias")
+    normal = balanced or name in ("normal", "scaled_normal")
     if name == "orthogonal":
         _orthogonal(W, generator)
-    elif name in ("balanced", "scaled_normal"):
+    elif balanced or name == "scaled_normal":
         _fill(W, _normal, 1 / math.sqrt(W.shape[-1]), generator)
     else:
         _fill(W, _normal if normal else _uniform, 1.0 if normal else bound, generator)
     scale = 1.0 if normal else bound
     if W_i is not None:
-        few = 1 / math.sqrt(W_i.shape[-1]) if name == "balanced" else scale
+        few = 1 / math.sqrt(W_i.shape[-1]) if balanced else scale
         _fill(W_i, _normal if normal else _uniform, few, generator)
     if b is not None and W_i is not None and name == "balanced":
         b.zero_()  # Note [A bias that starts at zero]

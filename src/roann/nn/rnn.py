@@ -63,7 +63,8 @@ class RoaRNN(RoaModule):
         filter: O: a name in `roann.filters.FILTERS`, a matrix (N, N), or a filter, shared by all
             layers. "broad" turns half of the planes not at all, the others at many speeds.
         init: how parameters are drawn: "balanced" (W from N(0, 1/N), W_i from N(0, 1/I), b zero),
-            "normal" (the paper's), "scaled_normal", "uniform" or "orthogonal".
+            "drawn_bias" (the same with b from N(0, 1)), "normal" (the paper's), "scaled_normal",
+            "uniform" or "orthogonal".
         gain: γ: a number, a tensor (N,) with one per neuron, or None for α^(−1/2), with
             which an input leaves a visible trace at any horizon: see `roann.nn.gain`.
         max_norm: c of a cap ‖W‖₂ ≤ c that holds in every forward pass, so that the theorem holds
