@@ -33,8 +33,8 @@ class Recall(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.rnn = RoaRNN(1, 32, horizon=STEPS)
-        self.head = nn.Linear(32, 1)
+        self.rnn = RoaRNN(1, 128, horizon=STEPS)
+        self.head = nn.Linear(128, 1)
 
     def forward(self, u):
         return self.head(self.rnn(u)[0][-1])

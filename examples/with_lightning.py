@@ -44,8 +44,8 @@ class Recall(pl.LightningModule):
 
     def __init__(self):
         super().__init__()
-        self.rnn = RoaRNN(1, 32, horizon=STEPS, batch_first=True)
-        self.head = nn.Linear(32, 1)
+        self.rnn = RoaRNN(1, 128, horizon=STEPS, batch_first=True)
+        self.head = nn.Linear(128, 1)
         self.losses = []
 
     def forward(self, u):
