@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from roann import _checks
+from roann.filters import make
 
 
 def gain_for(alpha: float | Tensor, features: int) -> Tensor:
@@ -43,6 +44,35 @@ def gain_for(alpha: float | Tensor, features: int) -> Tensor:
     a = a.expand(*a.shape[:-1], features)
     found = a.clamp_min(torch.finfo(a.dtype).tiny).rsqrt()
     return torch.where((a > 0) & (a < 1), found, torch.ones_like(found))
+
+
+def steady_gain(hidden_size: int, horizon: float) -> Tensor:
+    r"""γ of every neuron of a layer with the filter "broad" and ρ = 1.
+
+    .. math:: \gamma_j = \alpha^{-1/2} \max(1, r_j \sqrt\alpha)^{-1/2}, \quad
+        r_j = \min(1 / \alpha, 2 / \theta_j)
+
+    The geometric mean of what noise asks for, α^(−1/2), and a mean that adds up for r steps does,
+    1 / (α r). Estimators take it.
+
+    Args:
+        hidden_size: N.
+        horizon: 1 / α.
+
+    Shape: (N,), in float64.
+
+    Example:
+        >>> steady_gain(16, 400.0)[[0, 15]]
+        tensor([ 4.4721, 20.0000], dtype=torch.float64)
+    """
+    alpha = 1 / horizon
+    O = make({"name": "broad", "horizon": horizon}, hidden_size, dtype=torch.float64)
+    theta = torch.zeros(hidden_size, dtype=torch.float64)
+    turning = O.get_buffer("angle").repeat_interleave(2)
+    theta[: len(turning)] = turning
+    r = 1 / torch.clamp_min(theta / 2, alpha)
+    gain: Tensor = alpha**-0.5 * (r * alpha**0.5).clamp_min(1).rsqrt()
+    return gain
 
 
 def given_gain(gain: object, features: int | None) -> float | Tensor | None:
