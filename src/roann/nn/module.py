@@ -173,7 +173,7 @@ class RoaModule(AlphaModule):
         return O
 
     def _refresh(self, suffix: str) -> None:
-        """γ of one scan from its filter as it stands."""
+        """γ of one scan, once its filter has numbers."""
         filter, like = self._filter("filter" + suffix), next(self.parameters())
         if filter.emptied:  # until it has numbers: see `gain_of`
             self._buffers["_gain" + suffix] = torch.empty(filter.out_features, device="meta")
