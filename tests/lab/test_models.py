@@ -222,6 +222,25 @@ def test_the_last_readout_is_the_last_row_of_all(name):
     torch.testing.assert_close(last(inputs), every(inputs)[-1])
 
 
+def test_a_head_of_several_reads_sees_states_at_even_distances():
+    row = MODELS["roa"]
+    config = dataclasses.replace(row.small, reads=3, readout=4)
+    model = build_model("roa", config, demand("roa", "last"), 0).double().eval()
+    assert isinstance(model, SequenceModel)
+    torch.nn.init.normal_(model.head[-1].weight, generator=torch.Generator().manual_seed(0))
+    u = noise(8, B, 2)
+    states = model.system(u)[0]
+    seen = torch.cat([states[1], states[4], states[7]], -1)  # 8/3, 16/3 and 8 steps, rounded down
+    torch.testing.assert_close(model(u), model.head(seen))
+    H = model.system.output_size
+    own = model.system.effective_parameters()
+    assert model.effective_parameters() == own + (3 * H + 1) * 4 + (4 + 1) * 3
+    with pytest.raises(ValueError, match="inputs: expected at least 3 steps"):
+        model(u[:2])
+    with pytest.raises(ValueError, match="reads: expected 1 for a task with an answer at every"):
+        build_model("roa", config, demand("roa", "all"), 0)
+
+
 @every_model
 def test_effective_parameters_never_exceed_the_stored_ones(name):
     model = build(name)

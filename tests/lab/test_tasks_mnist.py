@@ -166,6 +166,19 @@ def test_the_trivial_scores_are_those_of_the_commonest_class(task):
 
 
 @real
+def test_smoothed_labels_are_in_the_loss_and_not_in_the_scores(task):
+    config = PsMnistConfig(batch_size=10_000, data_dir=str(DIRECTORY), label_smoothing=0.1)
+    smoothed = SequentialMnist(config)
+    targets = task.batch(0, 0).targets[:50]
+    prediction = torch.randn(50, 10, generator=torch.Generator().manual_seed(0))
+    logs = prediction.log_softmax(-1)
+    right = logs.gather(1, targets.unsqueeze(1)).mean()
+    torch.testing.assert_close(smoothed.loss(prediction, targets), -0.9 * right - 0.1 * logs.mean())
+    assert smoothed.scores(prediction, targets) == task.scores(prediction, targets)
+    torch.testing.assert_close(task.loss(prediction, targets), -right)
+
+
+@real
 def test_fingerprint(task):
     inputs = next(iter(task.evaluate_sets(0, 0)["test"])).inputs[:, :4]
     chosen = task.batch(seed=7, step=11).targets[:64]

@@ -144,6 +144,15 @@ def test_the_learning_rate_warms_up_and_then_keeps_to_its_schedule():
     assert learning_rate(Train(lr=0.5), 1, 0) == 0.5
 
 
+def test_the_learning_rate_falls_to_zero_along_a_cosine():
+    plan = Train(lr=0.5, length=2, decay="cosine", unit="epoch")
+    rates = [learning_rate(plan, 6, step) for step in (0, 4, 6, 8, 12)]
+    assert rates == pytest.approx([0.5, 0.375, 0.25, 0.125, 0.0])  # (1 + cos 60°) / 2 = 3/4
+    both = Train(lr=0.5, length=2, decay="cosine", schedule=((1, 0.1),), warmup=2, unit="epoch")
+    assert learning_rate(both, 6, 0) == pytest.approx(0.25)
+    assert learning_rate(both, 6, 8) == pytest.approx(0.0125)
+
+
 def test_the_rates_reach_the_optimiser_by_group(tmp_path):
     model = Slope()
     start = {name: p.detach().clone() for name, p in model.named_parameters()}

@@ -72,6 +72,8 @@ class Train:
     length: _Some = 1000  # number of units to train for.
     # pairs (start, factor): from start on, the learning rate is lr * factor.
     schedule: tuple[tuple[_Count, _Rate], ...] = ()
+    # cosine: the learning rate falls to 0 along half a wave; it does not if not given.
+    decay: Literal["cosine"] | None = None
     # number of iterations in which the learning rate first grows linearly to lr.
     warmup: _Count = 0
     eval_every: _Some = 100  # number of units between evaluations.

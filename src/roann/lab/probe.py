@@ -117,13 +117,12 @@ def _gradients(
     task: Task, model: Model, chain: Chain, inputs: Tensor, targets: Tensor
 ) -> dict[str, Any]:
     def last(output: Tensor) -> Tensor:
-        # Of the last step alone, also where every step is scored: how far back does it reach?
         return output[-1] if isinstance(model, SequenceModel) else output
 
     def loss(output: Tensor) -> Tensor:
-        if task.readout == "all":
-            return task.loss(model.read(last(output).unsqueeze(0)), targets[-1:])
-        return task.loss(model.read(last(output)), targets)
+        if task.readout == "all":  # of the last step alone: how far back does it reach?
+            return task.loss(model.read(output[-1:]), targets[-1:])
+        return task.loss(model.read(output), targets)
 
     norms = gradient_along_time(chain, inputs, loss)
     if not bool(norms.any()):

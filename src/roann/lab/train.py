@@ -201,11 +201,13 @@ def make_optimizer(model: Model, plan: Train) -> torch.optim.Optimizer:
 
 
 def learning_rate(plan: Train, unit: int, step: int) -> float:
-    """The learning rate of update `step`: warm-up, then the schedule's last factor in force."""
+    """The learning rate of update `step`: warm-up, the schedule's last factor in force, decay."""
     factor = 1.0
     for at, value in sorted(plan.schedule):
         if step >= at * unit:
             factor = value
+    if plan.decay == "cosine":  # half a wave, from 1 to 0 at the end
+        factor *= (1 + math.cos(math.pi * step / (plan.length * unit))) / 2
     return plan.lr * factor * min(1.0, (step + 1) / max(plan.warmup, 1))
 
 

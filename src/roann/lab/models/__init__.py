@@ -102,5 +102,8 @@ def build_model(name: str, config: object, demand: Demand, seed: int) -> Model:
         return made
     assert demand.readout != "none"  # checked above, by the kind of the row
     rng = generator(seed, "model", "head")
-    head = make_head(made.output_size, made.head_hidden, demand.output_size, made.head_init, rng)
+    if demand.readout == "all" and made.head_reads > 1:
+        fail("reads", "1 for a task with an answer at every step", made.head_reads)
+    width = made.output_size * made.head_reads
+    head = make_head(width, made.head_hidden, demand.output_size, made.head_init, rng)
     return SequenceModel(made, head, demand.readout)

@@ -70,6 +70,8 @@ class SequenceSystem(Trainable):
         output_size: H, what a head reads (not the O of the task).
         head_init: how the readout head of this system starts, a name in `heads.HEAD_INITS`.
         head_hidden: number of hidden units of the readout head; 0 for a linear one.
+        head_reads: number of outputs that the head reads for one answer, at even distances up to
+            the last.
     """
 
     input_size: int
@@ -77,6 +79,7 @@ class SequenceSystem(Trainable):
     output_size: int
     head_init: HeadInit = "uniform"
     head_hidden: int = 0
+    head_reads: int = 1
 
     @abstractmethod
     def forward(self, u: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -146,8 +149,8 @@ class SequenceModel(Model):
 
     Args:
         system: the recurrent system; diagnostics take `model.system.step`.
-        head: from H to O.
-        readout: "last" reads x[T] only, "all" reads every state.
+        head: from H to O; from R·H if it reads R outputs for one answer.
+        readout: "last" gives one answer after the last step, "all" one at every step.
     """
 
     def __init__(
@@ -160,13 +163,21 @@ class SequenceModel(Model):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """From u (T, B, I) to (B, O) for "last", (T, B, O) for "all"."""
-        states = self.system.last(inputs) if self.readout == "last" else self.system(inputs)[0]
-        return self.read(states)
+        if self.readout == "last" and self.system.head_reads == 1:
+            answer: Tensor = self.head(self.system.last(inputs))
+            return answer
+        return self.read(self.system(inputs)[0])
 
     def chain(self) -> Chain:
         return self.system.chain()
 
     def read(self, output: Tensor) -> Tensor:
+        """From the outputs (T, B, H) of the system to (B, O) for "last", (T, B, O) for "all"."""
+        if self.readout == "last":
+            T, R = len(output), self.system.head_reads
+            if T < R:
+                fail("inputs", f"at least {R} steps, for as many reads", T)
+            output = output[[T * (r + 1) // R - 1 for r in range(R)]].transpose(0, 1).flatten(1)
         prediction: Tensor = self.head(output)
         return prediction
 

@@ -43,6 +43,9 @@ class RoaConfig(Settings):
     max_norm: Annotated[float, Range(0, 1e6)] | None = None
     dropout: Fraction = 0.0  # probability of dropout between layers.
     readout: Width | None = None  # number of hidden units of the readout; none for a linear one.
+    # number of states that the readout reads, at even distances up to the last, where a task has
+    # one answer to a sequence; the last alone if not given.
+    reads: Annotated[int, Range(1, 10_000)] | None = None
     # which kernel computes the recurrence; "auto" takes the fastest that can.
     backend: Backend = "auto"
     # how the backward pass gets the states: store, checkpoint or reversible.
@@ -118,15 +121,21 @@ class RoaSystem(SequenceSystem):
         rnn: the layers.
         head_init: how the readout starts.
         head_hidden: the number of hidden units of the readout; 0 for a linear one.
+        head_reads: the number of states that it reads for one answer.
         rho_rate: the factor on the learning rate of a learned α.
     """
 
     def __init__(
-        self, rnn: RoaRNN, head_init: HeadInit, head_hidden: int = 0, rho_rate: float = 1.0
+        self,
+        rnn: RoaRNN,
+        head_init: HeadInit,
+        head_hidden: int = 0,
+        head_reads: int = 1,
+        rho_rate: float = 1.0,
     ) -> None:
         super().__init__()
         self.rnn, self.rho_rate = rnn, rho_rate
-        self.head_init, self.head_hidden = head_init, head_hidden
+        self.head_init, self.head_hidden, self.head_reads = head_init, head_hidden, head_reads
         self.input_size, self.output_size = rnn.input_size, rnn.hidden_size
         self.state_size = rnn.num_layers * rnn.hidden_size
 
@@ -206,7 +215,7 @@ def roa(config: RoaConfig, demand: Demand, streams: Streams) -> RoaSystem:
         filter=config.filter, gain=config.gain, max_norm="auto" if cap is None else cap or None,
         init=config.init or "balanced",
     )  # fmt: skip
-    return RoaSystem(rnn, "zero", config.readout or 0)
+    return RoaSystem(rnn, "zero", config.readout or 0, config.reads or 1)
 
 
 def roa_rnn(config: EyeRnnConfig, demand: Demand, streams: Streams) -> RoaSystem:

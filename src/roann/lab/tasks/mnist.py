@@ -9,9 +9,10 @@ from typing import Annotated, ClassVar
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from roann.lab import data, limits
-from roann.lab.limits import OneOf, Range, Settings
+from roann.lab.limits import Fraction, OneOf, Range, Settings
 from roann.lab.tasks.base import Batch, EpochTask, Readout
 
 PIXELS = 784
@@ -59,6 +60,8 @@ class MnistConfig(Settings):
     eval_batch_size: Annotated[int, Range(1, 10_000)] = 1000  # number of images evaluated at once.
     # directory of the four MNIST files; by default $ROANN_DATA, else the user's cache.
     data_dir: str | None = None
+    # part of a training target that is spread evenly over all classes; none in the paper.
+    label_smoothing: Fraction | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -124,11 +127,16 @@ class SequentialMnist(EpochTask):
         """All images of the set "test", and of "validation" where there is one."""
         return {name: self._pieces(*images) for name, images in self._sets.items()}
 
+    def loss(self, prediction: Tensor, targets: Tensor) -> Tensor:
+        """The cross-entropy, with the smoothing of the config."""
+        smoothing = self.config.label_smoothing or 0.0
+        return cross_entropy(prediction, targets, label_smoothing=smoothing)
+
     @torch.no_grad()
     def scores(self, prediction: Tensor, targets: Tensor) -> dict[str, float]:
-        """Cross-entropy and the share of right classes."""
+        """Cross-entropy without smoothing, and the share of right classes."""
         return {
-            "cross_entropy": float(self.loss(prediction, targets)),
+            "cross_entropy": float(cross_entropy(prediction, targets)),
             "accuracy": float((prediction.argmax(-1) == targets).double().mean()),
         }
 
