@@ -104,6 +104,22 @@ def test_every_planned_run_has_a_record_of_its_config_and_none_is_left_over(figu
         assert head["result"].get("status", "unfinished") in ("finished", "diverged", "unfinished")
 
 
+def test_defaults_stand_beside_the_papers_setting(monkeypatch):
+    row = {"task": "t", "defaults": "recipe/a", "setting": "fig2/b", "elsewhere": "LEM"}
+    others = [{"task": "u", "defaults": "recipe/c"}, {"task": "v", "defaults": "recipe/d"}]
+    monkeypatch.setitem(tables.CLAIMS, "beyond", [row, *others])
+    fast, slow = run("a-s0", "copying", [0.2, 0.995]), run("a-s1", "copying", [0.2, 0.3, 0.995])
+    lost = run("b-s0", "copying", [0.2, 0.3])
+    never = run("c-s0", "copying", [0.5])
+    made = {"recipe": {"a": arm(fast, slow), "c": arm(never)}, "fig2": {"b": arm(lost)}}
+    _, rows = tables.beyond(made)
+    assert rows == [
+        ["t", "2 of 2 seeds, by step 300", "0 of 1 seeds", "LEM"],
+        ["u", "0 of 1 seeds", "not run", "–"],
+        ["v", "not run", "not run", "–"],
+    ]
+
+
 def test_a_table_by_value():
     fell = run("a-s1", "copying", [0.2, 0.995, 0.13], probes=[{"step": 0, "norm_W": 2.0}])
     kept = run("a-s0", "copying", [0.2, 0.995, 0.997, 0.999])
