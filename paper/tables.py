@@ -149,7 +149,7 @@ def _arms(records: Records, spec: Mapping[str, Any]) -> dict[str, Arm]:
 
 
 def _reached(arm: Arm | None) -> str:
-    """How many seeds meet the goal of a task, and by when; or, without one, what they score."""
+    """How many seeds meet the goal of a task, and by when; where there is none, their scores."""
     if arm is None:
         return "not run"
     if arm.runs[0].task["name"] in GOAL:
@@ -159,7 +159,7 @@ def _reached(arm: Arm | None) -> str:
     chosen = [o.selected for o in arm.outcomes if o.selected is not None]
     scores = chosen or [o.best for o in arm.outcomes if o.best is not None]
     ends = dict.fromkeys(scored(arm.goal.score, value) for value in (min(scores), max(scores)))
-    return f"{' to '.join(ends)}, {'chosen by validation' if chosen else 'best on test'}"
+    return " to ".join(ends) + ("" if chosen else " (best on test)")
 
 
 def beyond(records: Records) -> Table:
@@ -172,7 +172,7 @@ def beyond(records: Records) -> Table:
         ):
             arms.append(records.get(figure, {}).get(name))
         rows.append([row["task"], *map(_reached, arms), row.get("elsewhere", "–")])
-    return ("task", "the defaults", "the paper's setting, here", "best elsewhere"), rows
+    return ("task", "defaults", "the paper's setting, here", "best elsewhere"), rows
 
 
 def departures(records: Records) -> Table:
