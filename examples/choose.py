@@ -138,7 +138,7 @@ figure.savefig("choose.svg")
 # | the same data come again every epoch | Adam at 0.01, lowered towards the end |
 # | sums, counts, averages over time | `filter="still"`, or stay with `"broad"` |
 # | many details must be repeated in order | `filter="spread"` |
-# | one answer depends on the whole sequence | a readout of several states: [First steps](../start.md) |
+# | one answer depends on all steps | a readout of several states: [First steps](../start.md) |
 # | the memory is much shorter than the sequence | `horizon` = that memory |
 # | the memory is of unknown length | `horizon=T`, or `learn_rho=True`: `examples/learned_rho.py` |
 # | a narrow guarantee is wanted | `max_norm=3.0`; see [the certificate](gradients.md) |

@@ -154,12 +154,12 @@ def _reached(arm: Arm | None) -> str:
         return "not run"
     if arm.runs[0].task["name"] in GOAL:
         steps = [step for o in arm.outcomes if (step := _goal(o)) is not None]
-        latest = f", by step {number(max(steps), 0)}" if steps else ""
-        return f"{len(steps)} of {len(arm.outcomes)} seeds{latest}"
+        latest = f", step {number(max(steps), 0)}" if steps else ""
+        return f"{len(steps)} of {len(arm.outcomes)}{latest}"
     chosen = [o.selected for o in arm.outcomes if o.selected is not None]
     scores = chosen or [o.best for o in arm.outcomes if o.best is not None]
     ends = dict.fromkeys(scored(arm.goal.score, value) for value in (min(scores), max(scores)))
-    return " to ".join(ends) + ("" if chosen else " (best on test)")
+    return "…".join(ends).replace(" %…", "…") + ("" if chosen else " (test)")
 
 
 def beyond(records: Records) -> Table:
@@ -256,7 +256,5 @@ def tables(records: Records) -> dict[str, Table]:
     """Every table by name."""
     makers = (beyond, departures, cost, spectra, worst_cases, first_order)
     made = {make.__name__: make(records) for make in makers}
-    rows = [(claim, judge(claim, records)) for claim in CLAIMS["claim"]]
-    made["claims"] = CLAIM, [row for _, row in rows]
-    made["headlines"] = CLAIM, [row for claim, row in rows if claim.get("headline")]
+    made["claims"] = CLAIM, [judge(claim, records) for claim in CLAIMS["claim"]]
     return made | {name: from_spec(records, spec) for name, spec in SPECS.items()}

@@ -172,16 +172,16 @@ def test_files_and_functions_stay_small():
 
 # Lines of Python that a part may have. Raise a number only with a capability that is worth it.
 LINES = {
-    "src/roann/kernels": 2_400,
+    "src/roann/kernels": 2_470,
     "src/roann/filters": 1_200,
-    "src/roann/nn": 3_300,
+    "src/roann/nn": 3_310,
     "src/roann/diagnostics": 1_750,
     "src/roann/export": 600,
     "src/roann/estimators": 3_000,
     "src/roann/lab/models": 3_600,
     "src/roann/lab/engines": 1_150,
     "src/roann/lab": 12_600,
-    "src/roann": 26_000,
+    "src/roann": 26_100,
     "paper": 1_080,
     "benchmarks/scale": 720,
     "benchmarks/real": 870,

@@ -6,7 +6,8 @@ from held_to import run_held_to
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roann.kernels import fused, library, native, outer
+from roann.kernels import fused, library, native, outer, sums
+from roann.kernels.products import gram, transposed_product
 
 KERNELS = [fused, native] if native.available() else [fused]
 named = pytest.mark.parametrize("kernel", KERNELS, ids=lambda k: k.__name__.rpartition(".")[2])
@@ -60,11 +61,43 @@ def test_sums_of_any_size(kernel, data):
 
 @named
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("N", [128, 178, native._WIDEST_OUTER, native._WIDEST_OUTER + 1])
+@pytest.mark.parametrize("N", [128, 178, sums.WIDEST_OUTER, sums.WIDEST_OUTER + 1])
 def test_sums_of_many_columns(kernel, N, dtype):
     """Rows that are read where they are, and rows so far apart that they are copied."""
     a, x = normal(700, N, dtype=dtype), normal(700, N, dtype=dtype, seed=1)
     assert_sums(kernel, a, x, normal(700, 2, dtype=dtype), {"W", "W_i", "b"})
+
+
+@pytest.mark.skipif(not native.available(), reason="no compiled kernel here")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("N", [1, 3, 64, 65, 100, 178, 256, 500, sums.WIDEST_OUTER])
+def test_a_symmetric_product_is_computed_once_and_mirrored(N, dtype):
+    for rows in (1, N, 700):
+        A = normal(rows, N, dtype=dtype)
+        found, exact = sums.gram(A), A.double().mT @ A.double()
+        assert torch.equal(found, found.mT)
+        size = A.double().abs().mT @ A.double().abs()
+        assert bool(((found.double() - exact).abs() <= torch.finfo(dtype).eps * rows * size).all())
+    assert torch.equal(sums.gram(A.mT.contiguous().mT), found)  # columns that are rows
+
+
+@pytest.mark.parametrize("product", [gram, lambda A: transposed_product(A, 2 * A)])
+def test_products_serve_whoever_asks(product):
+    """Gradients, transforms and stacks take torch's products; all give the same."""
+    A = normal(110, 100)
+    plain = product(A.unsqueeze(0))[0]  # a stack goes to torch
+    torch.testing.assert_close(product(A), plain, rtol=1e-12, atol=1e-12)
+    stack = torch.stack([A, 3 * A])
+    torch.testing.assert_close(torch.func.vmap(product)(stack), product(stack))
+    _, slope = torch.func.jvp(product, (A,), (A,))  # of a square: twice itself
+    torch.testing.assert_close(slope, 2 * plain, rtol=1e-12, atol=1e-12)
+    leaf = A.clone().requires_grad_()
+    (g,) = torch.autograd.grad(product(leaf).sum(), leaf)
+    (f,) = torch.func.vjp(product, A)[1](torch.ones(100, 100, dtype=A.dtype))
+    torch.testing.assert_close(f, g)
+    assert product(A.half()).dtype == torch.float16
+    with torch.device("meta"):
+        assert product(torch.empty(110, 100)).shape == (100, 100)
 
 
 @named

@@ -59,6 +59,27 @@ def test_zero_and_numbers_below_the_smallest_normal():
     assert torch.equal(capped(tiny, 1.0), tiny)
 
 
+@pytest.mark.parametrize(
+    "shape", [(96, 96), (178, 178), (300, 100), (100, 300), (520, 520)], ids=str
+)
+def test_wide_matrices_whose_products_the_compiled_kernel_does(shape):
+    """The bound, the cap and its gradient, against those of the plain products."""
+    for dtype in (torch.float32, f64):
+        W = normal(*shape, dtype=dtype).requires_grad_()
+        g = normal(*shape, seed=1, dtype=dtype)
+        y = capped(W, 2.0)
+        assert float(norm(y.double())) <= 2.0
+        stack = W.detach().unsqueeze(0).requires_grad_()  # of which torch does the products
+        other = capped(stack, 2.0)
+        tol = 100 * torch.finfo(dtype).eps
+        torch.testing.assert_close(y, other[0], rtol=tol, atol=tol)
+        (found,) = torch.autograd.grad(y, W, g)
+        (plain,) = torch.autograd.grad(other, stack, g.unsqueeze(0))
+        torch.testing.assert_close(found, plain[0], rtol=tol, atol=tol)
+        _, found = torch.func.vjp(lambda W: capped(W, 2.0), W.detach())
+        torch.testing.assert_close(found(g)[0], plain[0], rtol=tol, atol=tol)
+
+
 @pytest.mark.parametrize("cap", [0.1, 1.0, 3.3])
 def test_no_matrix_in_float32_exceeds_the_cap(cap):
     """Against singular values in float64: rounding has no room."""

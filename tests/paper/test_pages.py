@@ -114,8 +114,8 @@ def test_defaults_stand_beside_the_papers_setting(monkeypatch):
     made = {"recipe": {"a": arm(fast, slow), "c": arm(never)}, "fig2": {"b": arm(lost)}}
     _, rows = tables.beyond(made)
     assert rows == [
-        ["t", "2 of 2 seeds, by step 300", "0 of 1 seeds", "LEM"],
-        ["u", "0 of 1 seeds", "not run", "–"],
+        ["t", "2 of 2, step 300", "0 of 1", "LEM"],
+        ["u", "0 of 1", "not run", "–"],
         ["v", "not run", "not run", "–"],
     ]
 

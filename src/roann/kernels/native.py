@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from roann import _checks
-from roann.kernels import fused, outer, workspace
-from roann.kernels.library import ISAS, Args, Outer, available, isa, library, why_not
+from roann.kernels import fused, workspace
+from roann.kernels.library import ISAS, Args, available, isa, library, why_not
 from roann.kernels.linear import Dense
 from roann.kernels.problem import Adjoint, Before, Maybe, Problem, Room, Undone
+from roann.kernels.sums import DTYPES, add_outer, check, rows
 from roann.kernels.workspace import release
 
 __all__ = [
@@ -21,13 +22,11 @@ __all__ = [
     "release", "supports", "trace_room", "why_not",
 ]  # fmt: skip
 
-_DTYPES = {torch.float32: 0, torch.float64: 1}
 _FORWARD, _BACKWARD, _INVERSE = 0, 1, 2
 _WIDE, _NARROW, _THIN = 0, 1, 2
 _NO_SLOPES, _BIT_SLOPES, _REAL_SLOPES, _PARTS = 0, 1, 2, 3
 _NARROWEST = 16  # NARROWEST in native_narrow.inl
 _SUMMED = 4  # widths up to which a sweep sums the gradients of its layers itself
-_WIDEST_OUTER = 512  # from some way beyond, BLAS may be faster at sums over rows
 _FEW = 4  # rows per weight below which packing the weights does not pay
 
 # A signal can only be handled between two calls, so a sweep is cut into calls of about this long.
@@ -45,7 +44,7 @@ def _reads(p: Problem) -> bool:
     for t in p.tensors():
         if t is not None and not (t.is_cpu and t.layout is torch.strided):
             return False
-    return p.W.dtype in _DTYPES
+    return p.W.dtype in DTYPES
 
 
 def demand(p: Problem) -> None:
@@ -61,24 +60,9 @@ def demand(p: Problem) -> None:
 def trace_room(p: Problem) -> Room:
     """See `Kernel.trace_room`."""
     B, N = p.x0.shape
-    lanes = library().lanes[_DTYPES[p.W.dtype]]
+    lanes = library().lanes[DTYPES[p.W.dtype]]
     slopes = _trace_form(p, _layout(p.steps, B, N, lanes, _deep(p)))
     return _room(p, slopes, lanes)
-
-
-def _raise(code: int) -> None:
-    """An error for what the library could not do."""
-    if code == 1:
-        expected = "memory for the workspace of the native kernel"
-        _checks.fail("batch", expected, "none", "use a smaller batch", MemoryError)
-    if code:
-        cure = "a permutation or partner holds each of 0 … N − 1 once"
-        _checks.fail("O", "places from 0 to N − 1", "one outside", cure, IndexError)
-
-
-def _rows(t: Tensor) -> Tensor:
-    """t with its last dimension contiguous, as the kernel reads it."""
-    return t if t.stride(-1) == 1 or t.shape[-1] == 1 else t.contiguous()
 
 
 class _Sweep:
@@ -91,7 +75,7 @@ class _Sweep:
         B, N = p.x0.shape
         T = p.steps
         dense, deep, deep_O = isinstance(O, Dense), W.dim() == 3, O.stacked
-        dtype = _DTYPES[W.dtype]
+        dtype = DTYPES[W.dtype]
         lanes = found.lanes[dtype]
         if layout is None:
             layout = _layout(T, B, N, lanes, deep or (dense and deep_O))
@@ -129,7 +113,7 @@ class _Sweep:
         steps = max(1, int(FIRST_CALL / max(self.cost, 1)))
         if steps >= T:
             if self.B:
-                _raise(run(ctypes.byref(args)))
+                check(run(ctypes.byref(args)))
             return
         done = 0
         try:
@@ -138,7 +122,7 @@ class _Sweep:
                 args.begin = done if args.op == _FORWARD else T - done - steps
                 args.end = args.begin + steps
                 start = time.perf_counter()
-                _raise(run(ctypes.byref(args)))
+                check(run(ctypes.byref(args)))
                 done += steps
                 growth = CALL_SECONDS / max(time.perf_counter() - start, 1e-6)
                 steps = max(1, int(steps * min(growth, 8.0)))
@@ -149,7 +133,7 @@ class _Sweep:
         """Fill in u, W_i and b."""
         args = self.args
         if p.u is not None and p.W_i is not None:
-            u, W_i = _rows(p.u), p.W_i.contiguous()
+            u, W_i = rows(p.u), p.W_i.contiguous()
             self.kept += [u, W_i]
             args.u, args.u_step, args.u_row = u.data_ptr(), u.stride(0), u.stride(-2)
             args.W_i, args.I = W_i.data_ptr(), W_i.shape[1]
@@ -206,7 +190,7 @@ def forward(p: Problem, keep: bool) -> tuple[Tensor, Tensor | None]:
     """See `Kernel.forward`. The trace is in a form that only `backward` below can read."""
     sweep = _Sweep(p, _FORWARD)
     args = sweep.args
-    x0 = _rows(p.x0)
+    x0 = rows(p.x0)
     sweep.kept.append(x0)
     args.x0, args.x0_row = x0.data_ptr(), x0.stride(0)
     sweep.drive(p)
@@ -230,7 +214,7 @@ def backward(
         sweep.slopes = _REAL_SLOPES
     args.slopes, args.slope = sweep.slopes, trace.data_ptr()
     if g_states is not None:
-        g = _rows(g_states.resolve_neg())
+        g = rows(g_states.resolve_neg())
         sweep.kept.append(g)
         args.g_states, args.g_step, args.g_row = g.data_ptr(), g.stride(0), g.stride(-2)
     sweep.kept.append(trace)
@@ -262,7 +246,7 @@ def _sums(p: Problem, sweep: _Sweep) -> bool:
 def _gradients(sweep: _Sweep, before: Before) -> tuple[Tensor, Tensor]:
     """The gradients of W and b of every step: run the sweep, which sums over groups of rows."""
     args, N = sweep.args, sweep.N
-    x0, others = _rows(before[0]), before[1].contiguous()
+    x0, others = rows(before[0]), before[1].contiguous()
     args.x0, args.x0_row, args.states = x0.data_ptr(), x0.stride(0), others.data_ptr()
     groups = -(-sweep.B // sweep.lanes)
     W = workspace.empty((groups, sweep.T, N, N), sweep.dtype)
@@ -291,40 +275,3 @@ def inverse(p: Problem, last: Tensor, rounds: int) -> Undone:
         args.after = after.data_ptr()
     sweep.run()
     return Undone(previous, x, trace, after)
-
-
-def add_outer(a: Tensor, x: Tensor, u: Maybe, W: Maybe, W_i: Maybe, b: Maybe) -> None:
-    """See `Kernel.add_outer`: all three in one pass.
-
-    BLAS would need two, and its threads, which stay awake for more work, slow down the sweep that
-    comes next.
-    """
-    sums = [t for t in (W, W_i, b) if t is not None]
-    wide = a.shape[1] > _WIDEST_OUTER or (u is not None and u.shape[1] > outer.FEW_INPUTS)
-    if wide or not all(t.is_contiguous() for t in sums):
-        outer.add_outer(a, x, u, W, W_i, b)
-        return
-    kept = [a, _rows(x)] + ([] if u is None else [_rows(u)])
-    args = Outer(_DTYPES[a.dtype], library().isa, torch.get_num_threads())
-    args.N = a.shape[1]
-    if W is not None:
-        args.M, args.W = x.shape[1], W.data_ptr()
-    if W_i is not None and u is not None:
-        args.I, args.W_i = u.shape[1], W_i.data_ptr()
-    if b is not None:
-        args.b = b.data_ptr()
-    # On one thread of a slow processor, without BLAS, a quarter takes long enough.
-    block = max(1, outer.CALL // 4 // (args.N * (args.M + args.I + 1)))
-    for low in range(0, len(a), block):
-        _add_block(args, [t[low : low + block] for t in kept])
-
-
-def _add_block(args: Outer, arrays: list[Tensor]) -> None:
-    """`add_outer` of as many rows as one call may take; a, x and perhaps u."""
-    args.rows = len(arrays[0])
-    for name, t in zip(("a", "x", "u"), arrays, strict=False):
-        setattr(args, name, t.data_ptr())
-        setattr(args, f"{name}_row", t.stride(0))
-    sums = workspace.empty((library().outer_bytes(ctypes.byref(args)),), torch.uint8)
-    args.sums = sums.data_ptr()
-    _raise(library().outer(ctypes.byref(args)))

@@ -12,6 +12,7 @@ struct Outer {
     int64_t rows, N, M, I;
     const void *a, *x, *u;
     int64_t a_row, x_row, u_row;
+    int64_t symmetric;  // x is a, there is no u and no b: W is computed on one side of its diagonal
     void *W, *W_i, *b;  // or null; then M = 0, I = 0, or no sum of a
     void* sums;         // workspace, of roann_outer_bytes
 };

@@ -89,6 +89,11 @@ static int64_t outer_work_bytes(const Outer& p) {
     return BLOCK_ROWS * width * int64_t(sizeof(real));
 }
 
+// Whether all of panel j of the right-hand columns lies beyond the diagonal from panel i of rows.
+INLINE bool mirrored(const Outer& p, int64_t i, int64_t j) {
+    return p.symmetric && j * 2 * L >= left_start(p, i + 1);
+}
+
 INLINE int right_width(const Outer& p, int64_t j) {
     return right_vectors(p) - 2 * j < 2 ? 1 : 2;
 }
@@ -138,8 +143,9 @@ static void add_panels(const Outer& p, const Block& b, Panel a, Copies c, real* 
         }
         for (int64_t i = 0; i < lefts; i++) {
             const int64_t m = left_start(p, i), rows = left_start(p, i + 1) - m;
-            OUTER[width - 1][rows - 1](b.rows, {a.at + m, a.row}, right,
-                                       sums + (j * lefts + i) * OUTER_TILE, b.fresh);
+            if (!mirrored(p, i, j))
+                OUTER[width - 1][rows - 1](b.rows, {a.at + m, a.row}, right,
+                                           sums + (j * lefts + i) * OUTER_TILE, b.fresh);
             call_share(ahead[0]);
             call_share(ahead[1]);
         }
@@ -203,17 +209,29 @@ INLINE void add_sums(const Outer& p, int64_t i, int64_t from, int64_t n, const r
     if (j < end && j == p.M + p.I && b) b[i] += found[j - from];
 }
 
+// The side of W that was not computed, from the other one; in squares, which stay in cache.
+static void mirror(const Outer& p) {
+    real* W = (real*)p.W;
+    for (int64_t top = 0; top < p.N; top += 2 * L)
+        for (int64_t left = top; left < p.N; left += 2 * L)
+            for (int64_t i = top; i < p.N && i < top + 2 * L; i++)
+                for (int64_t j = left > i ? left : i + 1; j < p.N && j < left + 2 * L; j++)
+                    W[i * p.M + j] = W[j * p.M + i];
+}
+
 // What a part has found, to where it belongs.
 static void add_part(const Outer& p, const void* part) {
     const real* sums = (const real*)part;
     const int64_t lefts = left_panels(p), spare = spare_columns(p), all = outer_columns(p);
     for (int64_t panel = 0; panel < right_panels(p); panel++)
         for (int64_t k = 0; k < lefts; k++, sums += OUTER_TILE)
-            for (int64_t i = left_start(p, k); i < left_start(p, k + 1); i++)
+            for (int64_t i = left_start(p, k);
+                 i < left_start(p, k + 1) && !mirrored(p, k, panel); i++)
                 add_sums(p, i, panel * 2 * L, right_width(p, panel) * L,
                          sums + (i - left_start(p, k)) * 2 * L);
     for (int64_t i = 0; i < p.N && spare; i++) {
         const real* found = sums + i / (2 * L) * OUTER_TILE + i % (2 * L);
         for (int64_t k = 0; k < spare; k++) add_sums(p, i, all - spare + k, 1, found + k * 2 * L);
     }
+    if (p.symmetric) mirror(p);
 }

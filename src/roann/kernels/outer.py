@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from roann.kernels.problem import Maybe
+Maybe = Tensor | None
 
 FEW_INPUTS = 16  # up to which W_i and b are summed in one pass
 CALL = 1 << 34  # multiply-adds in one product, some tenths of a second: signals wait for its end

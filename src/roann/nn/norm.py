@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from roann import _checks
 from roann.filters.base import full_precision
+from roann.kernels.products import gram, transposed_product
 from roann.kernels.watch import applied, is_dual, watched, without_autocast
 from roann.theorem import schatten, schatten_and_power
 
@@ -79,7 +80,8 @@ def _same(a: Tensor, b: Tensor) -> bool:
 
 def _slope(W: Tensor, bound: Tensor, power: Tensor) -> Tensor:
     """∂S/∂W. It points along W A^(2^m), and as S is homogeneous, ⟨∂S/∂W, W⟩ = S."""
-    along = W @ power if W.shape[-1] <= W.shape[-2] else power @ W
+    tall = W.shape[-1] <= W.shape[-2]  # then the power, which is symmetric, is one of WᵀW
+    along = transposed_product(W.mT, power) if tall else transposed_product(power, W)
     length = (along * W).sum((-2, -1)).clamp_min(torch.finfo(W.dtype).tiny)
     return (bound / length)[..., None, None] * along
 
@@ -91,7 +93,7 @@ class _Schatten(torch.autograd.Function):
 
     @staticmethod
     def forward(W: Tensor) -> tuple[Tensor, Tensor]:
-        return schatten_and_power(W)
+        return schatten_and_power(W, gram)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor], output: tuple[Tensor, Tensor]) -> None:
@@ -103,7 +105,7 @@ class _Schatten(torch.autograd.Function):
         W, bound, power = ctx.saved_tensors
         with without_autocast(W):
             if torch.is_grad_enabled():  # the way back is differentiated, too
-                bound, power = schatten_and_power(W)
+                bound, power = schatten_and_power(W, gram)
             return g[..., None, None] * _slope(W, bound, power)
 
 
@@ -153,7 +155,7 @@ class _Capped(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, W: Tensor, copy: Tensor, max_norm: float) -> Tensor:
         full = copy.to(full_precision(W.dtype))
-        bound, power = schatten_and_power(full)
+        bound, power = schatten_and_power(full, gram)
         ctx.W, ctx.copy, ctx.max_norm, ctx.found = W, copy, max_norm, (full, bound, power)
         return _scaled(full, bound, max_norm).to(W.dtype)
 
