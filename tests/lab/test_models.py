@@ -239,6 +239,8 @@ def test_a_head_of_several_reads_sees_states_at_even_distances():
         model(u[:2])
     with pytest.raises(ValueError, match="reads: expected 1 for a task with an answer at every"):
         build_model("roa", config, demand("roa", "all"), 0)
+    with pytest.raises(ValueError, match=f"reads: expected at most {T}, the steps of the task"):
+        build_model("roa", dataclasses.replace(config, reads=T + 1), demand("roa", "last"), 0)
 
 
 @every_model

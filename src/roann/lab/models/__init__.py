@@ -102,8 +102,10 @@ def build_model(name: str, config: object, demand: Demand, seed: int) -> Model:
         return made
     assert demand.readout != "none"  # checked above, by the kind of the row
     rng = generator(seed, "model", "head")
-    if demand.readout == "all" and made.head_reads > 1:
+    if made.head_reads > 1 and demand.readout == "all":
         fail("reads", "1 for a task with an answer at every step", made.head_reads)
+    if demand.horizon is not None and made.head_reads > max(1, demand.horizon):
+        fail("reads", f"at most {demand.horizon}, the steps of the task", made.head_reads)
     width = made.output_size * made.head_reads
     head = make_head(width, made.head_hidden, demand.output_size, made.head_init, rng)
     return SequenceModel(made, head, demand.readout)
