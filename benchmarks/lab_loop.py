@@ -18,7 +18,7 @@ from roann.lab.models import build_model
 from roann.lab.models.roa import RoaRnnConfig
 from roann.lab.progress import Progress
 from roann.lab.records import Records
-from roann.lab.tasks.mnist import SequentialMnist
+from roann.lab.tasks.mnist import PsMnistConfig, SequentialMnist
 from roann.lab.train import State, make_optimizer, train
 
 BARE = "bare loop"
@@ -29,7 +29,8 @@ class DrawnImages(SequentialMnist):
 
     def __init__(self, case: Sequences, images: int) -> None:
         rng = torch.Generator().manual_seed(0)
-        self.name, self.readout, self.device = "drawn", "last", torch.device("cpu")
+        self.config, self.name = PsMnistConfig(), "drawn"
+        self.readout, self.device = "last", torch.device("cpu")
         self.input_size, self.output_size, self.horizon = case.I, 10, case.horizon
         self.batch_size, self.epoch_steps = case.B, max(1, images // case.B)
         self.trivial = {"accuracy": 0.1}
