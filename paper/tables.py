@@ -167,9 +167,8 @@ def beyond(records: Records) -> Table:
     rows = []
     for row in CLAIMS["beyond"]:
         arms = []
-        for figure, _, name in (
-            row.get(key, "/").partition("/") for key in ("defaults", "setting")
-        ):
+        for key in ("defaults", "setting"):
+            figure, _, name = row.get(key, "/").partition("/")
             arms.append(records.get(figure, {}).get(name))
         rows.append([row["task"], *map(_reached, arms), row.get("elsewhere", "–")])
     return ("task", "defaults", "the paper's setting, here", "best elsewhere"), rows
