@@ -124,7 +124,7 @@ figure.savefig("choose.svg")
 # - **Width.** It is the first thing to raise. Memory is stored in the state, and what must be kept
 #   at the same time must fit.
 # - **Filter.** `"still"` integrates and cannot tell times apart; `"spread"` tells times apart and
-#   cannot integrate; `"broad"`, the default, does both, each a little less well.
+#   cannot integrate; `"broad"`, the default, does both.
 #   On permuted MNIST, where one answer depends on every pixel, `"spread"` ends above `"broad"`
 #   with all else equal (`results/recipe/psmnist-34k*`).
 #

@@ -61,7 +61,7 @@ print(certificate)
 # %%
 # Read it from the top:
 #
-# - **The hypothesis** is what the theorem needs. With the cap on ‖W‖ (`max_norm`) it always holds.
+# - **The hypothesis** is what the theorem needs. The default cap on ‖W‖ (`max_norm`) keeps it true.
 # - **this M** is the interval in which every singular value must lie for this number of steps, for
 #   any input. It follows from ρ and the cap alone, so training cannot break it.
 # - **measured** is what the singular values are, for these inputs. They lie inside, often far

@@ -148,13 +148,50 @@ def test_relative_gradients_keep_their_size_at_any_horizon(driven):
         assert spread_of(sizes) < 3
 
 
-def test_under_tanh_states_keep_their_size():
-    sizes = []
+def test_under_tanh_states_keep_their_size_and_what_differs_shrinks():
+    """γ is inside φ: a bounded φ(γy) does not grow with γ, so noise falls as T^(−1/2)."""
+    sizes, own = [], []
     for T in LENGTHS:
         rnn = RoaRNN(2, 32, horizon=T, nonlinearity="tanh", generator=gen())
         u = torch.rand(T, 16, 2, generator=gen(7))
-        sizes.append(rms(rnn(u, last_only=True)[1].detach()))
+        x = rnn(u, last_only=True)[1][0].detach()
+        sizes.append(rms(x))
+        own.append(rms(x - x.mean(0)) * T**0.5)
     assert spread_of(sizes) < 3
+    assert spread_of(own[1:]) < 3  # from T = 100, where φ saturates
+
+
+@pytest.mark.parametrize("T", [30, 300])
+def test_noise_and_mean_in_every_plane_are_those_of_the_formula(T):
+    """docs/mathematics.md, "The gain", with W = 0 and every angle that "broad" has."""
+    rnn = RoaRNN(2, 24, horizon=T, dtype=f64, generator=gen())
+    with torch.no_grad():
+        rnn.weight_hh_l0.zero_()
+    u = 2 * torch.rand(T, 4000, 2, generator=gen(7), dtype=f64) - 1
+    x = rnn(u, last_only=True)[1][0].detach().unflatten(-1, (-1, 2))
+    drive = torch.relu(u[0] @ rnn.weight_ih_l0.detach().T).unflatten(-1, (-1, 2))
+    alpha, theta = 0.3 / T, rnn.filter_l0.angle.double()
+    left = torch.polar(torch.full_like(theta, 1 - alpha), theta)  # what a step leaves, and turns
+    m, v = drive.mean(0).norm(dim=-1), drive.var(0).sum(-1)
+    mean = alpha**0.5 * m * ((1 - left**T) / (1 - left)).abs()
+    variance = alpha * v * (1 - (1 - alpha) ** (2 * T)) / (1 - (1 - alpha) ** 2)
+    noise = (variance / 4000).sqrt()
+    assert bool(((x.mean(0).norm(dim=-1) - mean).abs() < 4 * noise + 0.05 * mean).all())
+    torch.testing.assert_close(x.var(0).sum(-1), variance, rtol=0.15, atol=0)
+
+
+def test_over_depth_states_and_gradients_keep_their_size():
+    """From 10 to 10,000 maps: the last state, and ∂ log ‖x_L‖² with respect to the first."""
+    sizes, gradients = [], []
+    for L in (10, 100, 1000, 10_000):
+        net = RoaFNN([32] * (L + 1), generator=gen())
+        x = torch.randn(16, 32, generator=gen(7)).requires_grad_()
+        y = net(x)
+        y.square().sum().log().backward()
+        sizes.append(rms(y.detach()))
+        gradients.append(float(x.grad.norm()))
+    assert spread_of(sizes) < 3
+    assert spread_of(gradients) < 3
 
 
 @every

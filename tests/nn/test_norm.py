@@ -94,10 +94,23 @@ def test_no_matrix_in_float32_exceeds_the_cap(cap):
     assert float(norm(capped(W, cap))) > cap / 1.03
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_rounding_to_a_reduced_dtype_does_not_exceed_the_cap(dtype):
+    ones = torch.ones(4, 4, dtype=dtype)  # all entries are rounded the same way: the worst case
+    for k in range(300):
+        c = 0.3 + k / 37
+        assert float(norm(capped(3 * ones, c))) <= c
+    for n in (1, 5, 32, 128):
+        W = normal(20, n, n, seed=n) * torch.logspace(-1, 2, 20, dtype=f64).reshape(-1, 1, 1)
+        assert float(norm(capped(W.to(dtype), 3.3)).max()) <= 3.3
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, f64, torch.bfloat16, torch.float16], ids=str)
 def test_below_the_cap_nothing_changes_to_the_bit(dtype):
     W = normal(9, 9, dtype=dtype)
     S = float(schatten(W.float()))
+    if dtype in (torch.bfloat16, torch.float16):  # which leave room for rounding
+        S *= 1 + 3 * torch.finfo(dtype).eps / 2
     for k in range(300):
         assert torch.equal(capped(W, S * (1.001 + k / 37)), W), k
     assert capped(W, None) is W
@@ -244,3 +257,42 @@ def test_the_theorem_survives_any_update():
     assert certificate.bounds.sigma <= 2.0
     assert certificate.inside
     assert not certify(free, normal(50, 2)).bounds.hypothesis
+
+
+@pytest.mark.parametrize("nonlinearity", ["relu", "tanh"])
+def test_all_along_training_the_spectrum_stays_in_the_interval_told_before_it(nonlinearity):
+    """Adam at a rate that drives ‖W‖ far beyond the cap, measured at every tenth update."""
+    T, c = 40, 1.5
+    rnn = RoaRNN(
+        2, 12, horizon=T, max_norm=c, nonlinearity=nonlinearity, dtype=f64, generator=gen()
+    )
+    told = rnn.interval()
+    readout = torch.nn.Linear(12, 1, dtype=f64)
+    torch.nn.init.zeros_(readout.weight)
+    optimizer = torch.optim.Adam([*rnn.parameters(), *readout.parameters()], lr=0.1)
+    for k in range(101):
+        u = normal(T, 16, 2, seed=k)
+        loss = (readout(rnn(u)[0][-1])[:, 0] - u[3, :, 0] * u[T // 2, :, 1]).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if k % 10 == 0:
+            certificate = certify(rnn, 10 * normal(T, 2, seed=1000 + k))
+            assert "by construction" in str(certificate)
+            found = certificate.log_singular_values
+            assert len(found) == 12
+            assert told.log_lower <= float(found.min()) <= float(found.max()) <= told.log_upper
+    assert rnn.interval() == told
+    assert float(norm(rnn.weight_hh_l0)) > 2 * c
+
+
+def test_a_learned_rho_is_certified_for_its_present_value_only():
+    rnn = RoaRNN(2, 8, horizon=50, learn_rho=True, max_norm=2.0, dtype=f64, generator=gen())
+    certificate = certify(rnn, normal(50, 2))
+    assert certificate.inside
+    assert "by construction" not in str(certificate)
+    assert "for any input" in str(certificate)
+    before = rnn.interval()
+    with torch.no_grad():
+        rnn.alpha_logit_l0.add_(1)
+    assert rnn.interval().log_lower < before.log_lower

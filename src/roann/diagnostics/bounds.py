@@ -15,7 +15,8 @@ EXACT = 768  # the largest side for which ‖W‖ is computed by SVD
 def bounds_of(model: object, maps: int | None = None, *, layer: int = 0) -> Bounds | None:
     """The bounds of a model of ours; None for other systems.
 
-    They hold for its weights as they stand or, if it has a `max_norm`, for all weights.
+    They hold for its weights as they stand or, with a `max_norm` and a ρ that is not learned, for
+    all weights.
 
     Args:
         model: `RoaRNN`, `RoaRNNCell`, `RoaFNN`, `RoaLayer`, or `RoaODE` and `RoaEuler` at

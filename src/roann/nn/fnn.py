@@ -44,8 +44,8 @@ class RoaFNN(RoaModule):
         bias: whether there are b_l.
         device: where parameters and filters live.
         dtype: their dtype.
-        rho: ρ; α = ρ / horizon. A number, a tensor (M, 1) with one for each of the M maps, or, if
-            all maps have the same output width, (N,) with one per neuron, or (M, N) for both.
+        rho: ρ, 1 by default; α = ρ / horizon. A number, a tensor (M, 1) with one for each map, or,
+            if all maps have the same output width, (N,) with one per neuron, or (M, N) for both.
         horizon: the number of maps, if not given otherwise.
         alpha: α itself in place of rho and horizon, a number or a tensor likewise.
         learn_rho: learn ρ from that first value, a number (or vector) of its own for every map:

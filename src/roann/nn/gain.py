@@ -7,8 +7,8 @@ behind is of size ρ / T. So the drive has a gain,
 
     x[k+1] = α φ(W x[k] + γ ⊙ (W_i u[k+1] + b)) + (1 − α) O x[k],    γ = α^(−1/2),
 
-with which T independent inputs together leave a state of one size, whatever T: "The gain" in
-docs/mathematics.md. The Jacobian of a step has no γ in it, so the theorems hold as they are.
+with which T independent inputs together leave a state of one size, whatever T, if φ is a rectifier:
+"The gain" in docs/mathematics.md. No Jacobian has γ in it, so the theorems hold as they are.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class RoaMaps(NamedTuple):
     directions: int = 1  # 2 if every second scan runs from the end to the beginning
     batch_first: bool = False  # whether the inputs are (B, T, …)
     stacked: bool = False  # whether a first state hx has a leading entry for each scan
-    max_norm: float | None = None  # c, if ‖W‖ ≤ c in every forward pass
+    max_norm: float | None = None  # c, if α is fixed and ‖W‖ ≤ c in every forward pass
 
     @property
     def recurrent(self) -> bool:

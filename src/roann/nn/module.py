@@ -48,8 +48,8 @@ class RoaModule(AlphaModule):
 
     Attributes:
         gain: γ as it was given: a number, a tensor with one per neuron, or None for the one that
-            follows from α and the filter (Note [Where the gain comes from]). As the layer uses it,
-            it is a buffer of each scan that is no part of the `state_dict`.
+            follows from α (Note [Where the gain comes from]). As the layer uses it, it is a buffer
+            of each scan that is no part of the `state_dict`.
     """
 
     _W: ClassVar[str] = "weight_hh"  # the name of W; over time there is a weight_ih beside it
@@ -229,7 +229,7 @@ class RoaModule(AlphaModule):
         """Where all singular values of ∂x[M]/∂x[0] lie, for any input, after M = `steps` steps.
 
         It needs no data. With `max_norm` it holds for all weights, so throughout training; without,
-        for the weights as they are. It covers every recurrence of the layer.
+        for the weights as they are. A learned ρ is taken as it is. Every recurrence is covered.
 
         Args:
             steps: M; the horizon if not given. Not for a network in depth, which has its own.
@@ -264,7 +264,7 @@ class RoaModule(AlphaModule):
             W, W_i, b = self._effective(suffix)
             O = self._filter("filter" + suffix).form()
             scans.append(Scan(W, O, self.alpha_of(suffix), phi, b, W_i))
-        return RoaMaps(tuple(scans), max_norm=self.max_norm)
+        return RoaMaps(tuple(scans), max_norm=None if self.learn_rho else self.max_norm)
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Draw new parameters; filters stay, unless they came from meta without numbers."""

@@ -6,6 +6,7 @@ norm of Note [A norm from above] in `roann.theorem`.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -64,7 +65,14 @@ def capped(W: Tensor, max_norm: float | None) -> Tensor:
             bound = schatten(full)
         else:
             bound = _Schatten.apply(full)[0]  # type: ignore[no-untyped-call]
-    return _scaled(full, bound, max_norm).to(W.dtype)
+    return _scaled(full, bound, _limit(W, max_norm)).to(W.dtype)
+
+
+def _limit(W: Tensor, max_norm: float) -> float:
+    """c, less what rounding the entries to a reduced dtype may add: ‖E‖ ≤ ‖E‖_F ≤ u √N ‖W‖."""
+    if W.dtype == full_precision(W.dtype):
+        return max_norm  # S has room for it
+    return max_norm / (1 + torch.finfo(W.dtype).eps / 2 * math.sqrt(min(W.shape[-2:])))
 
 
 def _scaled(W: Tensor, bound: Tensor, max_norm: float) -> Tensor:
@@ -154,22 +162,22 @@ class _Capped(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, W: Tensor, copy: Tensor, max_norm: float) -> Tensor:
-        full = copy.to(full_precision(W.dtype))
+        full, limit = copy.to(full_precision(W.dtype)), _limit(W, max_norm)
         bound, power = schatten_and_power(full, gram)
-        ctx.W, ctx.copy, ctx.max_norm, ctx.found = W, copy, max_norm, (full, bound, power)
-        return _scaled(full, bound, max_norm).to(W.dtype)
+        ctx.W, ctx.copy, ctx.max_norm, ctx.found = W, copy, max_norm, (full, bound, power, limit)
+        return _scaled(full, bound, limit).to(W.dtype)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None]:
-        c = ctx.max_norm
         if torch.is_grad_enabled():  # the way back is differentiated, too
             if not _same(ctx.copy, ctx.W):
                 _checks.fail(
                     "weight_hh", "the weight of the step", "one changed since", error=RuntimeError
                 )
-            (slope,) = torch.autograd.grad(capped(ctx.W, c), ctx.W, g, create_graph=True)
+            new = capped(ctx.W, ctx.max_norm)
+            (slope,) = torch.autograd.grad(new, ctx.W, g, create_graph=True)
             return slope, None, None
-        W, bound, power = ctx.found
+        W, bound, power, c = ctx.found
         g = g.to(W.dtype)
         if float(bound) > c:
             with without_autocast(W):

@@ -66,7 +66,7 @@ class RoaRNN(RoaModule):
             "drawn_bias" (the same with b from N(0, 1)), "normal" (the paper's), "scaled_normal",
             "uniform" or "orthogonal".
         gain: γ: a number, a tensor (N,) with one per neuron, or None for α^(−1/2), with
-            which an input leaves a visible trace at any horizon: see `roann.nn.gain`.
+            which an input leaves a visible trace at any horizon, with relu: see `roann.nn.gain`.
         max_norm: c of a cap ‖W‖₂ ≤ c that holds in every forward pass, so that the theorem holds
             throughout training: see `interval`. "auto" is 10, or less at short horizons; None is
             no cap.

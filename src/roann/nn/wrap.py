@@ -34,8 +34,8 @@ class Roa(AlphaModule):
         module: f.
         features: N, or (N_in, N_out). If not given, it is read from torch's own layers: from f,
             or, if f is an `nn.Sequential`, from the first and last of its layers that have widths.
-        rho, horizon, alpha, learn_rho: as in `RoaRNN`; the horizon is the number of steps, or of
-            such maps in the network. The learned parameter is `alpha_logit`.
+        rho, horizon, alpha, learn_rho: as in `RoaRNN`, with ρ = 1 by default; the horizon is the
+            number of steps, or of such maps in the network. The learned parameter is `alpha_logit`.
         filter: O, as in `RoaRNN`.
         dim: the dimension of the features: −1, or 1 for the channels of images.
         state: which positional argument of f is x. If not given, 1 (the second) for torch's

@@ -35,7 +35,7 @@ class RoaConfig(Settings):
     horizon: Horizon | None = None
     nonlinearity: Nonlinearity = "relu"  # activation function φ.
     filter: Filter = "broad"  # type of the orthogonal matrix O; a designed spectrum by default.
-    # factor on the inputs; from α and the filter if not given.
+    # factor on the inputs; from α if not given.
     gain: Annotated[float, Range(1e-6, 1e6)] | None = None
     # how the weights W, W_i and the bias b are drawn; the layer's own if not given.
     init: Init | None = None
