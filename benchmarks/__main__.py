@@ -26,7 +26,7 @@ def _work(args: argparse.Namespace) -> None:
         command.fill(page, blocks)
         print(f"benchmarks: {page} written from {record}", file=sys.stderr)
     else:
-        _measure(args.cases, args.quick, args.out)
+        _measure(args.cases, args.quick, args.passes, args.out)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -36,6 +36,13 @@ def _parser() -> argparse.ArgumentParser:
     words = f"what to measure, out of: {', '.join(names)} (default: all)"
     add("--cases", nargs="+", choices=names, metavar="NAME", default=names, help=words)
     add("--quick", action="store_true", help="small sizes: to see that it works, not how fast")
+    add(
+        "--passes",
+        type=int,
+        default=3,
+        metavar="N",
+        help="how often all cases are run (default: 3)",
+    )
     words = "where the record goes (default: results/bench)"
     add("--out", type=Path, default=Path("results/bench"), metavar="DIR", help=words)
     words = "measure nothing; write the tables of a page of the documentation from a record"
@@ -43,9 +50,9 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _measure(names: Sequence[str], quick: bool, out: Path) -> None:
+def _measure(names: Sequence[str], quick: bool, passes: int, out: Path) -> None:
     machine.set_up(machine.cores())
-    cases, passes = list(dict.fromkeys(names)), 1 if quick else 3
+    cases, passes = list(dict.fromkeys(names)), 1 if quick else passes
     settings: dict[str, Any] = {"passes": passes, "rounds": QUICK_ROUNDS if quick else ROUNDS}
     settings |= {"threads": machine.cores(), "quick": quick, "cases": cases}
     record = Record(machine.describe(), settings)

@@ -339,3 +339,24 @@ def test_ctrl_c_is_honoured_in_a_long_call():
         run.send_signal(signal.SIGINT)
         said, _ = run.communicate(timeout=60)
     assert said == "interrupted\n"
+
+
+FORKED = """
+import os, torch
+from roann import RoaRNN
+torch.set_num_threads(2)
+rnn = RoaRNN(2, 64, horizon=50, backend="native", max_norm=None)
+u = torch.randn(50, 64, 2)
+whole = rnn(u)[0].detach()
+(torch.randn(400, 400) * 2).sum()  # torch's own threads are awake
+if (child := os.fork()) == 0:
+    os._exit(0 if torch.equal(rnn(u)[0][-1, :9], whole[-1, :9]) else 1)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_forked_child_scans_although_the_threads_of_openmp_are_gone():
+    code = [sys.executable, "-W", "ignore", "-c", FORKED]
+    done = subprocess.run(code, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "0"

@@ -1,4 +1,5 @@
-// The sweeps of a scan on a CPU, as plain C++17 behind a C ABI: no torch, BLAS or OpenMP.
+// The sweeps of a scan on a CPU, as plain C++17 behind a C ABI: no torch or BLAS, and of OpenMP only
+// the threads that the process has already.
 //
 // The same source is compiled for three ISAs and two dtypes; the caller says which to run. The
 // batch is split over threads once per call, and each thread scans its rows through all steps.
@@ -14,6 +15,10 @@
 #include <thread>
 #include <vector>
 
+#if __has_include(<dlfcn.h>) && __has_include(<pthread.h>)
+#include <dlfcn.h>
+#include <pthread.h>
+#endif
 #if defined(__x86_64__)
 #if defined(__GNUC__) && !defined(__clang__)
 // gcc's own AVX-512 header reads variables it leaves undefined on purpose (its bug 105593).
@@ -160,32 +165,65 @@ char* aligned(int64_t bytes) {
     return (char*)std::aligned_alloc(64, size_t(bytes + 63) / 64 * 64 + 64);
 }
 
-// Runs job(i, its workspace), one for each size of a workspace, on threads of their own; the first
-// on this one, and with it all for which there is no thread to be had. False if memory ran out.
+// The jobs of one call, and what has not been started of them. Whoever is free takes the next one.
+struct Jobs {
+    void (*run)(const void* job, int64_t i, char* room);
+    const void* job;
+    const std::vector<char*>& work;
+    std::fenv_t environment;  // the caller's treatment of denormals holds in every thread
+    std::atomic<int64_t> next{0};
+};
+
+void take(void* shared) {
+    Jobs& jobs = *(Jobs*)shared;
+    std::fenv_t own;
+    std::fegetenv(&own);
+    std::fesetenv(&jobs.environment);
+    for (size_t i; (i = size_t(jobs.next++)) < jobs.work.size();)
+        jobs.run(jobs.job, int64_t(i), jobs.work[i]);
+    std::fesetenv(&own);
+}
+
+// The start of a parallel region in the OpenMP that torch has loaded; null where there is none.
+//
+// Torch's threads stay awake for a while after each of its operations. Threads of our own would
+// compete with them for the processors; these are the same ones. A forked child must not use them.
+typedef void (*Region)(void (*)(void*), void*, unsigned threads, unsigned flags);
+
+Region region_of_process() {
+#ifdef RTLD_DEFAULT
+    static std::atomic<bool> forked(false);
+    static const int watching = pthread_atfork(nullptr, nullptr, [] { forked = true; });
+    static const Region region = (Region)dlsym(RTLD_DEFAULT, "GOMP_parallel");
+    return watching || forked ? nullptr : region;
+#else
+    return nullptr;
+#endif
+}
+
+// Runs job(i, its workspace), one for each size of a workspace, on as many threads, or on fewer if
+// there are no more to be had. False if memory ran out.
 template <class Job>
-bool on_threads(const std::vector<int64_t>& work_bytes, const Job& job) {
-    const int64_t count = int64_t(work_bytes.size());
+bool on_threads(int64_t threads, const std::vector<int64_t>& work_bytes, const Job& job) {
     std::vector<char*> work;
     bool failed = false;
     for (int64_t bytes : work_bytes) {
         work.push_back(aligned(bytes));
         failed = failed || !work.back();
     }
-    std::fenv_t environment;  // the caller's treatment of denormals holds in every thread
-    std::fegetenv(&environment);
-    std::vector<std::thread> threads;
-    int64_t started = 1;
+    Jobs jobs{[](const void* job, int64_t i, char* room) { (*(const Job*)job)(i, room); }, &job, work};
+    std::fegetenv(&jobs.environment);
+    const Region region = failed || work.size() < 2 ? nullptr : region_of_process();
+    // Of all of them, as torch does: OpenMP ends the threads that a smaller region leaves out.
+    if (region) region(take, &jobs, unsigned(threads), 0);
+    std::vector<std::thread> own;
     try {
-        for (; started < count && !failed; started++)
-            threads.emplace_back([&, i = started] {
-                std::fesetenv(&environment);
-                job(i, work[i]);
-            });
+        for (size_t i = 1; i < work.size() && !failed && !region; i++)
+            own.emplace_back(take, &jobs);
     } catch (const std::system_error&) {  // no more threads to be had: their share is done below
     }
-    if (!failed) job(0, work[0]);
-    for (int64_t i = started; i < count && !failed; i++) job(i, work[i]);
-    for (std::thread& t : threads) t.join();
+    if (!failed) take(&jobs);
+    for (std::thread& t : own) t.join();
     for (char* w : work) std::free(w);
     return !failed;
 }
@@ -302,7 +340,7 @@ EXPORT int64_t roann_run(Args* p) {
     const std::vector<int64_t> bounds = share_out(*p, k.unit(*p), parts);
     std::vector<int64_t> work;
     for (int64_t i = 0; i < parts; i++) work.push_back(k.work_bytes(*p, bounds[i], bounds[i + 1]));
-    const bool done = on_threads(work, [&](int64_t i, char* room) {
+    const bool done = on_threads(p->threads, work, [&](int64_t i, char* room) {
         k.run(*p, bounds[i], bounds[i + 1], room);
     });
     if (!done || (p->op == FORWARD ? p->end == p->T : p->begin == 0)) roann_free(p);
@@ -334,7 +372,7 @@ EXPORT int64_t roann_outer(const Outer* p) {
     std::atomic<int64_t> next(0);  // a thread that is held up leaves jobs to the others
     const std::vector<int64_t> work(size_t(p->threads < jobs ? p->threads : jobs),
                                     k.outer_work_bytes(*p));
-    const bool done = on_threads(work, [&](int64_t, char* room) {
+    const bool done = on_threads(p->threads, work, [&](int64_t, char* room) {
         for (int64_t job; (job = next++) < jobs;) {
             const int64_t i = job / groups;
             k.sum_rows(*p, job % groups, p->rows * i / parts, p->rows * (i + 1) / parts,

@@ -1,7 +1,6 @@
 """Products of matrices between two scans, by the compiled kernel where it serves.
 
-BLAS does all of a symmetric product, and its threads stay awake for more work: they slow down the
-scan that comes next by more than the products take.
+BLAS does all of a symmetric product, where half of it is enough.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from roann.kernels import sums
+from roann.kernels import sums, workspace
 from roann.kernels.library import available
 from roann.kernels.watch import watched
 
@@ -37,7 +36,7 @@ def transposed_product(A: Tensor, X: Tensor) -> Tensor:
     """
     if not (_served(A) and _served(X)):
         return A.mT @ X
-    made = torch.zeros(A.shape[1], X.shape[1], dtype=A.dtype)
+    made = workspace.empty((A.shape[1], X.shape[1]), A.dtype).zero_()
     sums.add_outer(A.contiguous(), X, None, made, None, None)
     return made
 

@@ -34,8 +34,7 @@ def rows(t: Tensor) -> Tensor:
 def add_outer(a: Tensor, x: Tensor, u: Maybe, W: Maybe, W_i: Maybe, b: Maybe) -> None:
     """See `Kernel.add_outer`: all three in one pass.
 
-    BLAS would need two, and its threads, which stay awake for more work, slow down the sweep that
-    comes next.
+    BLAS would need two, and its threads may not be those of the sweep that comes next.
     """
     sums = [t for t in (W, W_i, b) if t is not None]
     wide = a.shape[1] > WIDEST_OUTER or (u is not None and u.shape[1] > outer.FEW_INPUTS)
@@ -55,10 +54,10 @@ def add_outer(a: Tensor, x: Tensor, u: Maybe, W: Maybe, W_i: Maybe, b: Maybe) ->
 
 
 def gram(A: Tensor) -> Tensor:
-    """AᵀA of a matrix (rows, N), N at most `WIDEST_OUTER`: half of the products, on this thread."""
+    """AᵀA of a matrix (rows, N), N at most `WIDEST_OUTER`: half of the products."""
     A, N = rows(A), A.shape[1]
-    made = torch.zeros(N, N, dtype=A.dtype)
-    args = Outer(DTYPES[A.dtype], library().isa, 1, N=N, M=N, W=made.data_ptr(), symmetric=1)
+    made, threads = workspace.empty((N, N), A.dtype).zero_(), torch.get_num_threads()
+    args = Outer(DTYPES[A.dtype], library().isa, threads, N=N, M=N, W=made.data_ptr(), symmetric=1)
     _add_blocks(args, [A, A])
     return made
 
