@@ -11,10 +11,10 @@ from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
 from benchmarks import contenders, memory, streaming
-from benchmarks.contenders import FILTERS, TORCH, Sequences, recurrent
+from benchmarks.contenders import TORCH, Sequences, recurrent
 from benchmarks.record import Row, SkippedError
 from benchmarks.timing import Contender, call, race
-from roann import RoaRNNCell
+from roann import PAPER, RoaRNNCell
 
 # The paper's settings (Section IV).
 PSMNIST = Sequences(T=784, B=100, N=178, I=1, rho=0.5, horizon=784)
@@ -89,8 +89,8 @@ def cell(quick: bool) -> Iterator[Row]:
     rng = torch.Generator().manual_seed(0)
     u, x, g = (torch.rand(1, n, generator=rng) for n in (I, N, N))
     cells: dict[str, nn.Module] = {
-        f"RoaRNNCell {filter}": RoaRNNCell(I, N, alpha=0.5 / 784, filter=filter, generator=rng)
-        for filter in FILTERS
+        f"RoaRNNCell {name}": RoaRNNCell(I, N, alpha=0.5 / 784, generator=rng, **settings)
+        for name, settings in {"broad": {}, "the paper's": PAPER}.items()
     }
     cells["nn.RNNCell"] = nn.RNNCell(I, N, nonlinearity="relu")
     for work in ("forward", "forward with graph", "train"):

@@ -26,8 +26,9 @@ FILTERS: dict[str, Products] = {"qr": DENSE, "permutation": ONE, "broad": ONE}
 PARTS: dict[str, dict[str, Any]] = {
     "broad, no gain": {"gain": 1.0},
     "broad, no cap": {"max_norm": None},
+    "broad, cap acts": {"max_norm": 1.0},
 }
-"""The default layer without one of its parts: what each of them costs."""
+"""The default layer without one of its parts, and with weights that exceed the cap: their cost."""
 TORCH: dict[str, tuple[Callable[..., nn.Module], Products]] = {
     "nn.RNN": (lambda I, N: nn.RNN(I, N, nonlinearity="relu"), ONE),
     "nn.GRU": (nn.GRU, {"forward": 3, "train": 9}),

@@ -120,3 +120,10 @@ def close(got, want, N):
     bound = 4 * torch.finfo(got.dtype).eps * (N + 30)
     assert got.shape == want.shape
     assert float((got - want).abs().max()) <= bound * max(1.0, float(want.abs().max()))
+
+
+def all_before(p, states):
+    """x[k] of every row before it moves, from x[1] … x[T]; those of the first step come first."""
+    first, others, places = p.before(states)
+    others = others.flatten(0, -2) if places is None else others[places]
+    return torch.cat([first.flatten(0, -2), others])

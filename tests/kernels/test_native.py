@@ -23,7 +23,7 @@ import torch
 from held_to import run_held_to
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import ALPHAS, FORMS, cast, gradients_for, make, plain
+from problems import ALPHAS, FORMS, all_before, cast, gradients_for, make, plain
 
 from roann.kernels import fused, native
 from roann.kernels.activations import ACTIVATIONS
@@ -100,7 +100,7 @@ def test_steps_are_undone(how, phi):
     p = make(**how | {"phi": phi, "dtype": torch.float64, "top": 0.025})
     states, trace = native.forward(p, True)
     previous, first, found, after = native.inverse(p, p.final(states), 60)
-    wanted = torch.cat([x.flatten(0, -2) for x in p.before(states)])
+    wanted = all_before(p, states)
     torch.testing.assert_close(previous.flatten(0, -2), wanted, rtol=1e-11, atol=1e-11)
     torch.testing.assert_close(first, p.x0, rtol=1e-11, atol=1e-11)
     given_ = gradients_for(p)
@@ -220,7 +220,7 @@ def test_plain_slopes_are_taken_too():
     for N, ragged in itertools.product((2, 20), (False, True)):
         p = make(6, 5, N, phi="relu", ragged=ragged)
         given_ = gradients_for(p)
-        x = torch.cat([t.flatten(0, -2) for t in p.before(native.forward(p, False)[0])])
+        x = all_before(p, native.forward(p, False)[0])
         y = x.view(p.shape(N)) @ p.W.mT + p.u @ p.W_i.mT + p.b
         a, first, *_ = native.backward(p, p.phi.slope(p.phi.value(y)), None, *given_)
         _, want_a, want_first, _ = plain(p, *given_)

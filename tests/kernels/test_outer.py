@@ -18,11 +18,15 @@ def normal(*shape, dtype=torch.float64, seed=0):
     return torch.randn(shape, dtype=torch.float64, generator=g).to(dtype)
 
 
-def assert_sums(kernel, a, x, u, wanted):
+def assert_sums(kernel, a, x, u, wanted, places=None):
     """To numbers that are there already, the products are added, each sum within its rounding."""
     rows, N = a.shape
     dtype = a.dtype
-    right = {"W": x, "W_i": u, "b": torch.ones(rows, 1, dtype=dtype)}
+    right = {
+        "W": x if places is None else x[places],
+        "W_i": u,
+        "b": torch.ones(rows, 1, dtype=dtype),
+    }
     to = {
         name: normal(N, right[name].shape[1], dtype=dtype, seed=1) if name in wanted else None
         for name in right
@@ -30,7 +34,7 @@ def assert_sums(kernel, a, x, u, wanted):
     to = {name: t[:, 0] if name == "b" and t is not None else t for name, t in to.items()}
     to = {name: None if t is None else t.contiguous() for name, t in to.items()}
     before = {name: None if t is None else t.clone() for name, t in to.items()}
-    kernel.add_outer(a, x, u, **to)
+    kernel.add_outer(a, x, u, **to, places=places)
     for name in wanted:
         exact = a.double().mT @ right[name].double()
         size = a.double().abs().mT @ right[name].double().abs()
@@ -56,7 +60,10 @@ def test_sums_of_any_size(kernel, data):
         x, u = normal(rows, M + 3, dtype=dtype)[:, :M], normal(I, rows, dtype=dtype).mT
     if data.draw(st.booleans()):
         x = x[:1].expand(rows, M)
-    assert_sums(kernel, normal(rows, N, dtype=dtype), x, u, wanted)
+    places = None
+    if rows and data.draw(st.booleans()):  # rows of x in an order of their own
+        places = torch.randint(rows, (rows,), generator=torch.Generator().manual_seed(rows))
+    assert_sums(kernel, normal(rows, N, dtype=dtype), x, u, wanted, places)
 
 
 @named
@@ -65,7 +72,9 @@ def test_sums_of_any_size(kernel, data):
 def test_sums_of_many_columns(kernel, N, dtype):
     """Rows that are read where they are, and rows so far apart that they are copied."""
     a, x = normal(700, N, dtype=dtype), normal(700, N, dtype=dtype, seed=1)
-    assert_sums(kernel, a, x, normal(700, 2, dtype=dtype), {"W", "W_i", "b"})
+    u = normal(700, 2, dtype=dtype)
+    for places in (None, torch.arange(699, -1, -1)):
+        assert_sums(kernel, a, x, u, {"W", "W_i", "b"}, places)
 
 
 @pytest.mark.skipif(not native.available(), reason="no compiled kernel here")

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from roann import RoaFNN, RoaLayer, RoaODE, RoaRNN, RoaRNNCell, certify
+from roann.kernels.products import norm_is_below, same
 from roann.nn.norm import capped, schatten
 
 f64 = torch.float64
@@ -114,6 +115,39 @@ def test_below_the_cap_nothing_changes_to_the_bit(dtype):
     for k in range(300):
         assert torch.equal(capped(W, S * (1.001 + k / 37)), W), k
     assert capped(W, None) is W
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, f64])
+def test_one_product_never_calls_a_norm_below_a_limit_that_it_exceeds(dtype):
+    """Of rank one the Frobenius norm of WᵀW is ‖W‖₂²: only the room for rounding is left."""
+    ranks = [torch.outer(normal(n, seed=n), normal(n, seed=n + 1)) for n in (1, 2, 31, 200, 700)]
+    for M in [*matrices(), *ranks, torch.zeros(3, 3), torch.full((4, 4), 1e-300, dtype=f64)]:
+        W = M.to(dtype)
+        exact = float(norm(W))
+        assert not norm_is_below(W, exact * (1 - 1e-6))
+        most = float(W.shape[-1]) ** 0.25 * exact * 1.01 + 1e-12  # ‖WᵀW‖_F ≤ √N ‖W‖₂²
+        assert norm_is_below(W, most) or not 1e-10 < exact < 1e10
+        assert capped(W, 2 * most) is W or not 1e-10 < exact < 1e10
+    for bad in (math.nan, math.inf):
+        assert not norm_is_below(torch.full((3, 3), bad, dtype=dtype), 1e30)
+    stack = torch.stack([torch.eye(3), 9 * torch.eye(3)]).to(dtype)
+    assert norm_is_below(stack, 12.0)
+    assert not norm_is_below(stack, 8.9)
+
+
+def test_same_sees_every_change():
+    a = normal(40, 30)
+    assert same(a, a.clone())
+    assert same(a.mT, a.mT.contiguous())
+    assert same(a, a.mT.contiguous().mT)
+    for i, j in ((0, 0), (39, 29), (17, 3)):
+        b = a.clone()
+        b[i, j] = torch.nextafter(b[i, j], b[i, j] + 1)
+        assert not same(a, b)
+        assert not same(a.mT, b.mT)
+    for other in (a.float(), a[:-1], a.reshape(30, 40), torch._neg_view(a)):
+        assert not same(a, other)
+    assert same(torch._neg_view(a), -a)
 
 
 def test_a_stack_is_capped_matrix_by_matrix():

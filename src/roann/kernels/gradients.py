@@ -94,11 +94,12 @@ class Gradients:
             return
         rows, done = a.flatten(0, -2), 0
         u = None if p.u is None else p.u.flatten(0, -2)
-        for x in before[: p.steps]:  # a single step may be rectangular, and has no others
+        first, others, places = before
+        for x, at in ((first, None), (others, places))[: p.steps]:  # a single step has no others
             x = x.flatten(0, -2)
-            cut = slice(done, done + len(x))
-            kernel.add_outer(rows[cut], x, None if u is None else u[cut], **shared)
-            done += len(x)
+            cut = slice(done, done + len(x if at is None else at))
+            kernel.add_outer(rows[cut], x, None if u is None else u[cut], **shared, places=at)
+            done = cut.stop
 
     def _shared(self, name: str) -> Tensor | None:
         """The gradient of what all steps share, if it is wanted."""
@@ -108,13 +109,14 @@ class Gradients:
     @staticmethod
     def _add_deep(p: Problem, W: Tensor, before: Before, a: Tensor) -> None:
         """One W per step."""
-        first, others = before
+        first, others, places = before
         torch.matmul(p.at(a, 0).mT, first, out=W[0])
         if p.steps == 1:
             return
         if p.ragged is None:
             torch.bmm(a[1:].mT, others, out=W[1:])
             return
+        others = others if places is None else others.index_select(0, places)
         for k, x in enumerate(torch.split(others, list(p.ragged.sizes[1:])), 1):
             torch.matmul(p.at(a, k).mT, x, out=W[k])
 

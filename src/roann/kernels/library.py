@@ -46,7 +46,7 @@ class Outer(ctypes.Structure):
         (_NUMBER, "dtype isa threads rows N M I"),
         (_ARRAY, "a x u"),
         (_NUMBER, "a_row x_row u_row symmetric"),
-        (_ARRAY, "W W_i b sums"),
+        (_ARRAY, "W W_i b sums places"),
     )
 
 

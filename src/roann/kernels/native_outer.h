@@ -14,5 +14,6 @@ struct Outer {
     int64_t a_row, x_row, u_row;
     int64_t symmetric;  // x is a, there is no u and no b: W is computed on one side of its diagonal
     void *W, *W_i, *b;  // or null; then M = 0, I = 0, or no sum of a
-    void* sums;         // workspace, of roann_outer_bytes
+    void* sums;             // workspace, of roann_outer_bytes
+    const int64_t* places;  // or null: which row of x belongs to each row of a
 };

@@ -9,7 +9,7 @@
 // Right-hand columns lie on the lanes, 2 L in a panel. Those that are left over, and would fill a
 // small part of a vector, change sides: they are multiplied with vectors of a instead.
 
-enum { BLOCK_ROWS = 64, OUTER_TILE = TILE_ROWS * 2 * L, OUTER_CACHE = 640 << 10 };
+enum { BLOCK_ROWS = 64, OUTER_TILE = TILE_ROWS * 2 * L, OUTER_CACHE = 640 << 10, SHARES = 4 };
 
 // Some columns of a block: where they begin, and how far it is from row to row.
 struct Panel {
@@ -60,7 +60,8 @@ INLINE int64_t outer_sum_bytes(const Outer& p) {
     return tiles * OUTER_TILE * int64_t(sizeof(real));
 }
 INLINE int64_t outer_groups(const Outer& p) {
-    const int64_t groups = (outer_sum_bytes(p) + OUTER_CACHE - 1) / OUTER_CACHE;
+    int64_t groups = (outer_sum_bytes(p) + OUTER_CACHE - 1) / OUTER_CACHE;
+    if (p.symmetric && groups < SHARES) groups = SHARES;  // few rows: the threads share columns
     const int64_t most = right_panels(p) ? right_panels(p) : 1;
     return groups < 1 ? 1 : groups > most ? most : groups;
 }
@@ -94,16 +95,19 @@ INLINE bool mirrored(const Outer& p, int64_t i, int64_t j) {
     return p.symmetric && j * 2 * L >= left_start(p, i + 1);
 }
 
+// The row of x that belongs to a row of a.
+INLINE int64_t place(const Outer& p, int64_t row) { return p.places ? p.places[row] : row; }
+
 INLINE int right_width(const Outer& p, int64_t j) {
     return right_vectors(p) - 2 * j < 2 ? 1 : 2;
 }
 // Columns from … from + n − 1 of rows of [x u 1]; 0 beyond.
 static void copy_columns(const Outer& p, int64_t row, int64_t rows, int64_t from, int64_t n,
                          real* to, int64_t to_row) {
-    const real *x = (const real*)p.x + row * p.x_row, *u = (const real*)p.u + row * p.u_row;
+    const real *x = (const real*)p.x, *u = (const real*)p.u + row * p.u_row;
     const int64_t of_x = p.M - from < 0 ? 0 : (p.M - from < n ? p.M - from : n);
     for (int64_t k = 0; k < rows; k++, to += to_row) {
-        if (of_x) memcpy(to, x + k * p.x_row + from, of_x * sizeof(real));
+        if (of_x) memcpy(to, x + place(p, row + k) * p.x_row + from, of_x * sizeof(real));
         for (int64_t j = of_x; j < n; j++) {
             const int64_t i = from + j - p.M;
             to[j] = i < p.I ? u[k * p.u_row + i] : real(i == p.I && p.b);
@@ -131,11 +135,12 @@ static void add_panels(const Outer& p, const Block& b, Panel a, Copies c, real* 
     const int64_t lefts = left_panels(p), first = b.low * 2 * L;
     const int64_t columns = right_vectors(p) * L, end = b.high * 2 * L;
     const int64_t n = (end < columns ? end : columns) - first, row = apart(n);
-    if (!in_place(p.x_row)) copy_columns(p, b.row, b.rows, first, n, c.right, row);
+    const bool copied = p.places || !in_place(p.x_row);
+    if (copied) copy_columns(p, b.row, b.rows, first, n, c.right, row);
     for (int64_t j = b.low; j < b.high; j++) {
         const int width = right_width(p, j);
         Panel right = {x + j * 2 * L, p.x_row};
-        if (!in_place(p.x_row)) {
+        if (copied) {
             right = {c.right + j * 2 * L - first, row};
         } else if ((2 * j + width) * L > p.M) {
             right = {c.last, 2 * L};
@@ -185,8 +190,8 @@ static void sum_rows(const Outer& p, int64_t group, int64_t from, int64_t to, vo
         const int64_t then = row + n, next = to - then < BLOCK_ROWS ? to - then : int64_t(BLOCK_ROWS);
         Ahead ahead[2] = {
             ahead_of((const real*)p.a + then * p.a_row, p.N, p.a_row, next, tiles, false),
-            ahead_of((const real*)p.x + then * p.x_row + first, columns, p.x_row, next, tiles,
-                     false)};
+            ahead_of((const real*)p.x + then * p.x_row + first, columns, p.x_row, p.places ? 0 : next,
+                     tiles, false)};
         const Block block = {row, n, low, high, row == from};
         const Panel a = left_rows(p, block, copies.left);
         add_panels(p, block, a, copies, sums, ahead);

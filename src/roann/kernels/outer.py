@@ -12,14 +12,16 @@ CALL = 1 << 34  # multiply-adds in one product, some tenths of a second: signals
 _PARTS = 8  # of a sum over rows, whatever the number of threads
 
 
-def add_outer(a: Tensor, x: Tensor, u: Maybe, W: Maybe, W_i: Maybe, b: Maybe) -> None:
+def add_outer(
+    a: Tensor, x: Tensor, u: Maybe, W: Maybe, W_i: Maybe, b: Maybe, places: Maybe = None
+) -> None:
     """See `Kernel.add_outer`.
 
     b is the weight of an input that is always 1. To read a is most of the work for W_i and b, so
     both are made in one pass unless u is too large to copy.
     """
     if W is not None:
-        _add(W, a, x)
+        _add(W, a, x if places is None else x.index_select(0, places))
     if u is not None and W_i is not None and u.shape[1] > FEW_INPUTS:
         _add(W_i, a, u)
         u = None

@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 
 from roann import _checks
-from roann.kernels import workspace
 from roann.kernels.activations import Activation
 from roann.kernels.linear import Linear
 from roann.kernels.ragged import Ragged
@@ -29,7 +28,7 @@ _REMEMBERED = 1024
 LARGE_ALPHA = 15 / 16  # see Note [One array for two]
 Room = tuple[tuple[int, ...], torch.dtype]
 Maybe = Tensor | None
-Before = tuple[Tensor, Tensor]  # states before each step, see `Problem.before`
+Before = tuple[Tensor, Tensor, Maybe]  # states before each step, see `Problem.before`
 
 
 @dataclass(slots=True)  # not frozen, which makes one eight times as slow to build
@@ -135,20 +134,17 @@ class Problem:
         return torch.cat([moved, self.x0[moved.shape[0] :]])
 
     def before(self, states: Tensor) -> Before:
-        """x[k] of every row before it moves, from x[1] … x[T]: those of the first step, and those
-        of all others. Apart, because only sequences of equal length have both without a copy.
+        """x[k] of every row before it moves, from x[1] … x[T]: those of the first step, those of
+        all others, and where among the latter each row is found, if they do not lie in order.
         """
         if self.ragged is None:
-            return self.x0, states[:-1]
-        index = self.ragged.before.to(states.device)
-        others = workspace.empty_like(states[: len(index)])
-        torch.index_select(states, 0, index, out=others)
-        return self.x0[: self.rows(0)], others
+            return self.x0, states[:-1], None
+        return self.x0[: self.rows(0)], states, self.ragged.before.to(states.device)
 
     def apart(self, previous: Tensor) -> Before:
         """What `before` gives, from x[0] … x[T−1] over time."""
         first = 1 if self.ragged is None else self.rows(0)
-        return previous[:first].flatten(0, -2), previous[first:]
+        return previous[:first].flatten(0, -2), previous[first:], None
 
     def segment(self, start: int, stop: int, x0: Tensor) -> Problem:
         """The same scan over steps start … stop − 1, from x[start] = x0."""
@@ -243,9 +239,11 @@ class Kernel(Protocol):
         a step] in memory.py; `p.x0` is not read.
         """
 
-    def add_outer(self, a: Tensor, x: Tensor, u: Maybe, W: Maybe, W_i: Maybe, b: Maybe) -> None:
+    def add_outer(
+        self, a: Tensor, x: Tensor, u: Maybe, W: Maybe, W_i: Maybe, b: Maybe, places: Maybe = None
+    ) -> None:
         """W += aᵀ x, W_i += aᵀ u and b += aᵀ 1, each if it is there.
 
-        a, x and u have a row for every row of the batch and step. They are summed in an order that
-        does not depend on the number of threads.
+        a, x, or x[places], and u have a row for every row of the batch and step. They are summed in
+        an order that does not depend on the number of threads.
         """

@@ -5,6 +5,9 @@ BLAS does all of a symmetric product, where half of it is enough.
 
 from __future__ import annotations
 
+import ctypes
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -12,6 +15,9 @@ from roann.kernels import sums, workspace
 from roann.kernels.library import available
 from roann.kernels.watch import watched
 
+_compare: Any = getattr(ctypes.pythonapi, "memcmp", None)  # of C, where the process shows it
+if _compare is not None:
+    _compare.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
 _NARROWEST = 96  # below, a call into the compiled kernel takes longer than the product
 
 
@@ -41,16 +47,48 @@ def transposed_product(A: Tensor, X: Tensor) -> Tensor:
     return made
 
 
+def norm_is_below(W: Tensor, limit: float) -> bool:
+    """Whether one product shows that ‖W‖₂ ≤ limit, as ‖W‖₂² ≤ ‖WᵀW‖_F; False shows nothing.
+
+    Example:
+        >>> norm_is_below(torch.eye(4), 1.5), norm_is_below(torch.eye(4), 1.01)
+        (True, False)
+    """
+    N, info = max(W.shape[-2:]), torch.finfo(W.dtype)
+    A = gram(W if W.shape[-1] <= W.shape[-2] else W.mT)
+    square = float(torch.linalg.vector_norm(A, dim=(-2, -1)).amax())
+    # ‖W‖_F² ≤ √N ‖WᵀW‖_F bounds what rounding takes from the latter; N² what underflow takes.
+    return bool((1 + 2 * N**1.5 * info.eps) * square + N**2 * info.tiny <= limit**2)
+
+
+def same(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors are of one dtype and device, and equal.
+
+    Example:
+        >>> same(torch.ones(2), torch.ones(2)), same(torch.ones(2), torch.ones(2).double())
+        (True, False)
+    """
+    if a.dtype != b.dtype or a.device != b.device:
+        return False
+    seen = a.shape == b.shape and a.is_contiguous() and b.is_contiguous() and a.is_cpu
+    if seen and _compare is not None and not (a.is_neg() or b.is_neg()):
+        return bool(_compare(a.data_ptr(), b.data_ptr(), a.nbytes) == 0)  # `torch.equal` is slow
+    return torch.equal(a, b)
+
+
+def is_plain(A: Tensor) -> bool:
+    """Whether A is just numbers on the CPU: no wrapper, and nothing watches what is done to it."""
+    just_numbers = type(A) in (Tensor, nn.Parameter) and A.is_cpu and not watched(A)
+    return just_numbers and torch.func.debug_unwrap(A) is A
+
+
 def _served(A: Tensor) -> bool:
-    """Whether the compiled kernel may read A: numbers on the CPU that nobody else looks at."""
+    """Whether the compiled kernel may read A."""
     return (
-        type(A) in (Tensor, nn.Parameter)
-        and A.dim() == 2
+        A.dim() == 2
         and _NARROWEST <= A.shape[1] <= sums.WIDEST_OUTER
-        and A.is_cpu
         and A.dtype in sums.DTYPES
         and not (torch.is_grad_enabled() and A.requires_grad)
-        and not watched(A)
-        and torch.func.debug_unwrap(A) is A
+        and is_plain(A)
         and available()
     )

@@ -28,10 +28,9 @@ class Ragged:
     @cached_property
     def lengths(self) -> Tensor:
         """The length of each sequence, longest first."""
-        found: list[int] = []
-        for steps in range(len(self.sizes), 0, -1):  # the longest are in the last step
-            found += [steps] * (self.sizes[steps - 1] - len(found))
-        return torch.tensor(found)
+        counts = torch.tensor((*self.sizes, 0))
+        ending = counts[:-1] - counts[1:]  # after each step
+        return torch.arange(1, len(counts)).repeat_interleave(ending).flip(0)
 
     @cached_property
     def _places(self) -> tuple[Tensor, Tensor, Tensor]:

@@ -31,7 +31,9 @@ def rows(t: Tensor) -> Tensor:
     return t if t.stride(-1) == 1 or t.shape[-1] == 1 else t.contiguous()
 
 
-def add_outer(a: Tensor, x: Tensor, u: Maybe, W: Maybe, W_i: Maybe, b: Maybe) -> None:
+def add_outer(
+    a: Tensor, x: Tensor, u: Maybe, W: Maybe, W_i: Maybe, b: Maybe, places: Maybe = None
+) -> None:
     """See `Kernel.add_outer`: all three in one pass.
 
     BLAS would need two, and its threads may not be those of the sweep that comes next.
@@ -39,7 +41,7 @@ def add_outer(a: Tensor, x: Tensor, u: Maybe, W: Maybe, W_i: Maybe, b: Maybe) ->
     sums = [t for t in (W, W_i, b) if t is not None]
     wide = a.shape[1] > WIDEST_OUTER or (u is not None and u.shape[1] > outer.FEW_INPUTS)
     if wide or not all(t.is_contiguous() for t in sums):
-        outer.add_outer(a, x, u, W, W_i, b)
+        outer.add_outer(a, x, u, W, W_i, b, places)
         return
     kept = [a, rows(x)] + ([] if u is None else [rows(u)])
     args = Outer(DTYPES[a.dtype], library().isa, torch.get_num_threads())
@@ -50,7 +52,7 @@ def add_outer(a: Tensor, x: Tensor, u: Maybe, W: Maybe, W_i: Maybe, b: Maybe) ->
         args.I, args.W_i = u.shape[1], W_i.data_ptr()
     if b is not None:
         args.b = b.data_ptr()
-    _add_blocks(args, kept)
+    _add_blocks(args, kept, places)
 
 
 def gram(A: Tensor) -> Tensor:
@@ -62,12 +64,15 @@ def gram(A: Tensor) -> Tensor:
     return made
 
 
-def _add_blocks(args: Outer, arrays: list[Tensor]) -> None:
+def _add_blocks(args: Outer, arrays: list[Tensor], places: Maybe = None) -> None:
     """Sums over all rows of a, x and perhaps u, in calls that do not take too long."""
     # On one thread of a slow processor, without BLAS, a quarter takes long enough.
     block = max(1, outer.CALL // 4 // (args.N * (args.M + args.I + 1)))
     for low in range(0, len(arrays[0]), block):
-        _add_block(args, [t[low : low + block] for t in arrays])
+        cut = [t[low : low + block] for t in arrays]
+        if places is not None:
+            cut[1], args.places = arrays[1], places[low:].data_ptr()
+        _add_block(args, cut)
 
 
 def _add_block(args: Outer, arrays: list[Tensor]) -> None:

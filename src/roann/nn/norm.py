@@ -10,12 +10,12 @@ import math
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from roann import _checks
 from roann.filters.base import full_precision
-from roann.kernels.products import gram, transposed_product
-from roann.kernels.watch import applied, is_dual, watched, without_autocast
+from roann.kernels.products import gram, is_plain, norm_is_below, same, transposed_product
+from roann.kernels.watch import applied, is_dual, without_autocast
 from roann.theorem import schatten, schatten_and_power
 
 CAP = 10.0  # of "auto"
@@ -58,6 +58,25 @@ def capped(W: Tensor, max_norm: float | None) -> Tensor:
     """
     if max_norm is None:
         return W
+    found = _capped_at_once(W, max_norm)
+    return _capped_by_parts(W, max_norm) if found is None else found
+
+
+def _capped_at_once(W: Tensor, max_norm: float) -> Tensor | None:
+    """`capped` of plain numbers, which is W where one product shows it; None for others."""
+    if not is_plain(W):
+        return None
+    now, made = W.detach(), None
+    with without_autocast(W):
+        if norm_is_below(now.to(full_precision(W.dtype)), max_norm):
+            return W
+        if W.dim() == 2:
+            made = applied(_Capped, W, now.clone(), max_norm)
+    return made
+
+
+def _capped_by_parts(W: Tensor, max_norm: float) -> Tensor:
+    """`capped` by operations that compilers, transforms and second derivatives may follow."""
     full = W.to(full_precision(W.dtype))
     with without_autocast(full):
         # A compiler, or forward mode of this tensor or of one inside it, takes plain operations.
@@ -79,11 +98,6 @@ def _scaled(W: Tensor, bound: Tensor, max_norm: float) -> Tensor:
     limit = torch.full_like(bound, max_norm)
     scale = limit / torch.maximum(bound, limit)  # exactly 1 below the cap
     return W * scale[..., None, None]
-
-
-def _same(a: Tensor, b: Tensor) -> bool:
-    """Whether two tensors are of one dtype and device, and equal."""
-    return a.dtype == b.dtype and a.device == b.device and torch.equal(a, b)
 
 
 def _slope(W: Tensor, bound: Tensor, power: Tensor) -> Tensor:
@@ -131,8 +145,7 @@ class CapMemo:
         """`capped(W, max_norm)` for a step from x."""
         if max_norm is None:
             return W
-        plain = type(W) in (Tensor, nn.Parameter) and type(x) is Tensor and not W.is_meta
-        found = None if not plain or watched(W) else self._remembered(W, max_norm)
+        found = self._remembered(W, max_norm) if type(x) is Tensor and is_plain(W) else None
         return capped(W, max_norm) if found is None else found
 
     def _remembered(self, W: Tensor, max_norm: float) -> Tensor | None:
@@ -141,13 +154,11 @@ class CapMemo:
             key, copy, limit, found = self._last
             usable = key is W and limit == max_norm and (found.requires_grad or not graph)
             usable = usable and (torch.is_inference_mode_enabled() or not found.is_inference())
-            if usable and _same(copy, W):
-                return found if graph else found.detach()
-        copy = W.detach().clone()
-        with without_autocast(W):
-            new: Tensor | None = applied(_Capped, W, copy, max_norm)
+            if usable and same(copy, W):
+                return found if graph or found is W else found.detach()
+        new = _capped_at_once(W, max_norm)
         if new is not None:
-            self._last = W, copy, max_norm, new
+            self._last = W, W.detach().clone(), max_norm, new
         return new
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CapMemo:
@@ -170,11 +181,11 @@ class _Capped(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None]:
         if torch.is_grad_enabled():  # the way back is differentiated, too
-            if not _same(ctx.copy, ctx.W):
+            if not same(ctx.copy, ctx.W):
                 _checks.fail(
                     "weight_hh", "the weight of the step", "one changed since", error=RuntimeError
                 )
-            new = capped(ctx.W, ctx.max_norm)
+            new = _capped_by_parts(ctx.W, ctx.max_norm)
             (slope,) = torch.autograd.grad(new, ctx.W, g, create_graph=True)
             return slope, None, None
         W, bound, power, c = ctx.found
