@@ -128,6 +128,13 @@ def test_one_product_never_calls_a_norm_below_a_limit_that_it_exceeds(dtype):
         most = float(W.shape[-1]) ** 0.25 * exact * 1.01 + 1e-12  # ‖WᵀW‖_F ≤ √N ‖W‖₂²
         assert norm_is_below(W, most) or not 1e-10 < exact < 1e10
         assert capped(W, 2 * most) is W or not 1e-10 < exact < 1e10
+    tiny = torch.finfo(dtype).tiny
+    for n in (1, 10, 128):
+        for size in (tiny**0.25, tiny**0.3, tiny**0.4, tiny**0.5, tiny**0.9):
+            flat = torch.full((n, n), size, dtype=dtype)  # of norm n · size
+            assert not norm_is_below(flat, n * size * 0.999)
+            if size >= tiny**0.5:  # below, `schatten` has no room for the limit itself
+                assert float(norm(capped(flat, n * size / 10))) <= n * size / 10
     for bad in (math.nan, math.inf):
         assert not norm_is_below(torch.full((3, 3), bad, dtype=dtype), 1e30)
     stack = torch.stack([torch.eye(3), 9 * torch.eye(3)]).to(dtype)

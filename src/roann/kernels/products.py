@@ -57,8 +57,9 @@ def norm_is_below(W: Tensor, limit: float) -> bool:
     N, info = max(W.shape[-2:]), torch.finfo(W.dtype)
     A = gram(W if W.shape[-1] <= W.shape[-2] else W.mT)
     square = float(torch.linalg.vector_norm(A, dim=(-2, -1)).amax())
-    # ‖W‖_F² ≤ √N ‖WᵀW‖_F bounds what rounding takes from the latter; N² what underflow takes.
-    return bool((1 + 2 * N**1.5 * info.eps) * square + N**2 * info.tiny <= limit**2)
+    # ‖W‖_F² ≤ √N ‖WᵀW‖_F bounds what rounding takes from the latter. An entry whose square
+    # underflows takes √tiny at most.
+    return bool((1 + 2 * N**1.5 * info.eps) * square + 2 * N * info.tiny**0.5 <= limit**2)
 
 
 def same(a: Tensor, b: Tensor) -> bool:
@@ -77,8 +78,8 @@ def same(a: Tensor, b: Tensor) -> bool:
 
 
 def is_plain(A: Tensor) -> bool:
-    """Whether A is just numbers on the CPU: no wrapper, and nothing watches what is done to it."""
-    just_numbers = type(A) in (Tensor, nn.Parameter) and A.is_cpu and not watched(A)
+    """Whether A is just numbers: no wrapper, and nothing watches what is done to it."""
+    just_numbers = type(A) in (Tensor, nn.Parameter) and not (A.is_meta or watched(A))
     return just_numbers and torch.func.debug_unwrap(A) is A
 
 
@@ -87,6 +88,7 @@ def _served(A: Tensor) -> bool:
     return (
         A.dim() == 2
         and _NARROWEST <= A.shape[1] <= sums.WIDEST_OUTER
+        and A.is_cpu
         and A.dtype in sums.DTYPES
         and not (torch.is_grad_enabled() and A.requires_grad)
         and is_plain(A)

@@ -58,7 +58,7 @@ def capped(W: Tensor, max_norm: float | None) -> Tensor:
     """
     if max_norm is None:
         return W
-    found = _capped_at_once(W, max_norm)
+    found = _capped_at_once(W, max_norm) if W.is_cpu else None
     return _capped_by_parts(W, max_norm) if found is None else found
 
 
@@ -68,7 +68,7 @@ def _capped_at_once(W: Tensor, max_norm: float) -> Tensor | None:
         return None
     now, made = W.detach(), None
     with without_autocast(W):
-        if norm_is_below(now.to(full_precision(W.dtype)), max_norm):
+        if W.is_cpu and norm_is_below(now.to(full_precision(W.dtype)), max_norm):
             return W
         if W.dim() == 2:
             made = applied(_Capped, W, now.clone(), max_norm)

@@ -28,7 +28,8 @@ class Roa(AlphaModule):
     state x; a state of several tensors (an LSTM's h and c) has the same O for each.
 
     If f is Lipschitz with constant λ, a map between equal widths changes the length of a gradient
-    by a factor within 1 − α ± αλ: the theorems hold, with λ in place of rσ.
+    by a factor within 1 − α ± αλ: the theorems hold, with λ in place of rσ. A gain, a cap on norms
+    and initial weights are matters of f.
 
     Args:
         module: f.
