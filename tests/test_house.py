@@ -245,10 +245,7 @@ def test_results_are_records_and_small():
     files = [path for path in (ROOT / "results").rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) < 12_000_000
     assert not [path for path in files if path.suffix == ".html"]
-    kept = {path.relative_to(ROOT / "results").parts[2] for path in files
-            if "unfinished" in path.parts}  # fmt: skip
-    assert kept <= {"psmnist-512-s0"}
-    assert len([path for path in files if path.suffix == ".safetensors"]) <= 1
+    assert {path.suffix for path in files} <= {".json", ".jsonl"}
 
 
 def test_the_readme_is_short():

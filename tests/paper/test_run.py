@@ -167,26 +167,6 @@ def test_a_record_with_more_steps_is_kept(stopped, capsys):
     assert "is kept: it has more steps" in capsys.readouterr().err
 
 
-def test_psmnist_512_can_be_resumed_from_the_committed_checkpoint(tmp_path):
-    """All but the data: the plan's config, a checkpoint that verifies, records long enough."""
-    kept = ROOT / "results/unfinished/table1/psmnist-512-s0"
-    if not kept.exists():
-        assert read_record(ROOT / "results/table1/psmnist-512-s0.jsonl").status == "finished"
-        return
-    cell = plan.experiments("table1", "full")["psmnist-512-s0"]
-    folder = tmp_path / "table1" / "psmnist-512-s0"
-    assert run.is_of(kept, cell)
-    shutil.copytree(kept, folder)
-    found = checkpoint.newest(folder / "checkpoints", touch=False)
-    assert found.step > 3000
-    assert found.state["records"] <= (folder / "metrics.jsonl").stat().st_size
-    digits = SimpleNamespace(input_size=1, output_size=10, horizon=784, readout="last")
-    model = build_model(cell.model_name, cell.model, digits, cell.train.seed)
-    optimizer = make_optimizer(model, cell.train)
-    checkpoint.unpack(found.tensors, model, optimizer)
-    assert len(optimizer.state) == len(list(model.parameters()))
-
-
 def test_runs_without_their_data_are_left_out_and_said(place, monkeypatch, capsys):
     monkeypatch.setenv("ROANN_DATA", str(place))
     mnist = {"task": {"name": "psmnist"}, "train": {"unit": "epoch", "length": 1}}
