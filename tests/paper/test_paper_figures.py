@@ -24,8 +24,8 @@ def test_rates_draws_a_line_for_every_length():
         for axes in figure.axes
     }
     assert {task: list(lines) for task, lines in drawn.items()} == {
-        "copying": ["50 steps", "200 steps"],
-        "adding": ["100 steps", "400 steps"],
+        "copying": ["50 steps", "200 steps", "1,000 steps"],
+        "adding": ["100 steps", "400 steps", "2,000 steps"],
     }
     line = drawn["adding"]["400 steps"]
     assert list(line.get_xdata()) == [0.003, 0.01, 0.03, 0.1, 0.3]
