@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from benchmarks.peak import peak
 from benchmarks.timing import Contender, call
 from roann import RoaFNN, RoaLayer, RoaRNN
 
@@ -93,7 +94,7 @@ def recurrent(
 
 
 def over_time(case: Sequences, work: str) -> list[Contender]:
-    """The layers of roann, the plain loop, those of torch, and the limit."""
+    """The layers of roann, the plain loop, those of torch, the processor's peak, and the limit."""
     everyone: dict[str, tuple[nn.Module, Products]] = {
         **{f"roann {name}": (case.roa(name), count) for name, count in FILTERS.items()},
         **{f"roann {name}": (case.roa("broad", **o), ONE) for name, o in PARTS.items()},
@@ -106,9 +107,12 @@ def over_time(case: Sequences, work: str) -> list[Contender]:
         twin = "roann qr" if name == "naive loop" else None
         run = recurrent(layer, u, g, work, case.reads_all)
         made.append(Contender(name, run, case.count(products, work), twin))
-    # `torch.mm` at 1024³, its time scaled to as many operations as the dense roaRNN has.
+    # Both with their times scaled to as many operations as the dense roaRNN has.
+    flops, fastest = case.count(DENSE, work), peak(torch.get_num_threads())
+    if fastest is not None:
+        run, operations = fastest
+        made.append(Contender("peak", run, flops, scale=flops / operations))
     a, b = torch.rand(2, LIMIT_SIZE, LIMIT_SIZE, generator=torch.Generator().manual_seed(3))
-    flops = case.count(DENSE, work)
     scale = flops / (2 * LIMIT_SIZE**3)
     return [*made, Contender("limit", lambda: torch.mm(a, b), flops, scale=scale)]
 

@@ -86,9 +86,9 @@ class Record:
         for case, work in dict.fromkeys((row.case, row.work) for row in self.rows):
             yield case, work, [row for row in self.rows if (row.case, row.work) == (case, work)]
 
-    def of_limit(self, row: Row) -> float | None:
-        """The part of `torch.mm`'s speed that the row reaches with its own FLOPs."""
-        limit = self.find(row.case, row.work, "limit")
+    def of_limit(self, row: Row, name: str = "limit") -> float | None:
+        """The part of `torch.mm`'s speed, or of the "peak", that the row reaches with its FLOPs."""
+        limit = self.find(row.case, row.work, name)
         if limit is None or not limit.flops or row.flops is None:
             return None
         return limit.seconds * row.flops / limit.flops / row.seconds

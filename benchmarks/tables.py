@@ -27,6 +27,7 @@ _MET: dict[str, Callable[[float, float], bool]] = {
 
 MEASURES: dict[str, Callable[..., float | None]] = {
     "of limit": lambda record, ours: record.of_limit(ours),
+    "of peak": lambda record, ours: record.of_limit(ours, "peak"),
     "faster": lambda record, ours, other: other.per_step / ours.per_step,
     "slower": lambda record, ours, other: ours.per_step / other.per_step,
     "percent over": lambda record, ours, other: 100 * (ours.per_step / other.per_step - 1),
@@ -104,7 +105,7 @@ def ratio_text(ratio: float | None) -> str:
 
 def of_group(record: Record, rows: Sequence[Row]) -> Table:
     """The table of one case and work: only columns that say something."""
-    limits = [record.of_limit(row) for row in rows]
+    limits, peaks = ([record.of_limit(r, name) for r in rows] for name in ("limit", "peak"))
     faster = [ratio_text(record.times_faster(row)) for row in rows]
     extra = ["–" if r.extra_bytes is None else f"{r.extra_bytes / 1e6:,.1f} MB" for r in rows]
     others = {row.versus: None for row in rows if row.versus is not None}
@@ -115,6 +116,7 @@ def of_group(record: Record, rows: Sequence[Row]) -> Table:
         ("median", [_spread_text(row) for row in rows], any(len(r.samples) > 1 for r in rows)),
         ("per step", [seconds_text(row.per_step) for row in rows], any(r.steps > 1 for r in rows)),
         ("of the limit", list(map(ratio_text, limits)), limits.count(None) < len(rows)),
+        ("of the peak", list(map(ratio_text, peaks)), peaks.count(None) < len(rows)),
         (f"times faster{than}", faster, bool(others)),
         ("peak extra memory", extra, extra.count("–") < len(rows)),
     ]

@@ -185,7 +185,7 @@ LINES = {
     "paper": 1_080,
     "benchmarks/scale": 720,
     "benchmarks/real": 870,
-    "benchmarks": 3_000,
+    "benchmarks": 3_060,
 }
 
 

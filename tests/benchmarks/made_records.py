@@ -23,9 +23,9 @@ ENVIRONMENT = {
 
 def made_record(quick=False, **seconds):
     """psMNIST at N = 178, trained: qr takes 2 s, nn.RNN 3 s, the limit 1.5 s, unless told."""
-    taken = {"roann qr": 2.0, "nn.RNN": 3.0, "nn.LSTM": 8.0, "limit": 1.5}
+    taken = {"roann qr": 2.0, "nn.RNN": 3.0, "nn.LSTM": 8.0, "peak": 1.0, "limit": 1.5}
     taken |= {name.replace("_", " "): s for name, s in seconds.items()}
-    flops = {"roann qr": 1000, "nn.RNN": 600, "limit": 1000}
+    flops = {"roann qr": 1000, "nn.RNN": 600, "peak": 1000, "limit": 1000}
     rows = [
         Row(
             "psmnist-178",

@@ -9,6 +9,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.contenders import DENSE, FILTERS, LIMIT_SIZE, ONE, TORCH, Sequences, over_time
+from benchmarks.peak import library, peak
 
 
 def test_a_tiny_case_by_hand():
@@ -62,3 +63,13 @@ def test_the_limit_is_one_product_at_its_own_size():
     for part, scale in ((1, 1.0), (2, 0.5)):
         limit = over_time(replace(case, T=case.T // part), "forward")[-1]
         assert (limit.name, limit.scale) == ("limit", scale)
+
+
+def test_the_peak_does_the_multiply_adds_that_it_counts():
+    if library() is None:
+        pytest.skip("no C compiler")
+    # On lane i every one of the twelve chains tends to x = x / 2 + i, which is 2 i.
+    run, operations = peak(threads=2, rounds=100)
+    lanes = operations // (2 * 12 * 2 * 100)
+    assert lanes in (4, 8, 16)
+    assert run() == 2 * [pytest.approx(12 * 2 * sum(range(lanes)), rel=1e-6)]

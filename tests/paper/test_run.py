@@ -7,19 +7,15 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from tiny_runs import until
 
-from paper import ROOT, plan
+from paper import ROOT
 from paper.__main__ import main
 from paper.collect import read_record
-from roann.lab import checkpoint, run
 from roann.lab.config import to_toml
-from roann.lab.models import build_model
 from roann.lab.report import load_run
-from roann.lab.train import make_optimizer
 
 # The grid of ρ with two values on each of two tiny tasks: eight runs.
 TINY = {
