@@ -303,16 +303,18 @@ def plain_gram(A: Tensor) -> Tensor:
 
 
 def schatten_and_power(
-    W: Tensor, gram: Callable[[Tensor], Tensor] = plain_gram
+    W: Tensor, gram: Callable[[Tensor], Tensor] = plain_gram, A: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """S, and A^(2^m) up to a factor, A = WᵀW, or WWᵀ if that is smaller.
 
-    `gram` computes XᵀX: of a symmetric X, that is its square.
+    `gram` computes XᵀX: of a symmetric X, that is its square. A may be given if nothing in it
+    over- or underflowed.
     """
-    tiny = torch.finfo(W.dtype).tiny
-    size = W.detach().abs().amax((-2, -1), keepdim=True).clamp_min(tiny)
-    V = W / size
-    A = gram(V if W.shape[-1] <= W.shape[-2] else V.mT)
+    tiny, size = torch.finfo(W.dtype).tiny, W.new_ones(())
+    if A is None:
+        largest = W.detach().abs().amax((-2, -1), keepdim=True).clamp_min(tiny)
+        V = W / largest
+        A, size = gram(V if W.shape[-1] <= W.shape[-2] else V.mT), largest[..., 0, 0]
     power, log = A, A.new_zeros(A.shape[:-2])
     for k in range(SQUARINGS):
         if k % 3 == 0:  # the norm falls by N⁴ at most until the next time
@@ -321,4 +323,4 @@ def schatten_and_power(
         power, log = gram(power), 2 * log
     trace = (A * power).sum((-2, -1)).clamp_min(tiny)
     above = 1 + 2 * max(W.shape[-2:]) * torch.finfo(W.dtype).eps
-    return above * size[..., 0, 0] * ((trace.log() + log) / POWER).exp(), power
+    return above * size * ((trace.log() + log) / POWER).exp(), power

@@ -128,8 +128,8 @@ def test_in_half_precision_the_state_is_not_rounded(dtype):
 
 def test_weights_are_computed_once_and_again_after_a_change(monkeypatch):
     model, counted = rnn(learn_rho=True), []
-    below = norm.norm_is_below
-    monkeypatch.setattr(norm, "norm_is_below", lambda *a: counted.append(1) or below(*a))
+    bound = norm.square_and_bound
+    monkeypatch.setattr(norm, "square_and_bound", lambda *a: counted.append(1) or bound(*a))
     stream, u = StreamingRoa(model), drawn(10, 1)
     assert len(counted) == 2
     h = None

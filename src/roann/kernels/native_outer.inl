@@ -59,9 +59,13 @@ INLINE int64_t outer_sum_bytes(const Outer& p) {
     const int64_t tiles = left_panels(p) * right_panels(p) + spare_panels(p);
     return tiles * OUTER_TILE * int64_t(sizeof(real));
 }
+// Whether a few rows are so much work that threads share their columns.
+INLINE bool columns_shared(const Outer& p) {
+    return p.symmetric || (p.rows < 1024 && p.rows * p.N * outer_columns(p) > 1 << 22);
+}
 INLINE int64_t outer_groups(const Outer& p) {
     int64_t groups = (outer_sum_bytes(p) + OUTER_CACHE - 1) / OUTER_CACHE;
-    if (p.symmetric && groups < SHARES) groups = SHARES;  // few rows: the threads share columns
+    if (columns_shared(p) && groups < SHARES) groups = SHARES;
     const int64_t most = right_panels(p) ? right_panels(p) : 1;
     return groups < 1 ? 1 : groups > most ? most : groups;
 }

@@ -47,19 +47,22 @@ def transposed_product(A: Tensor, X: Tensor) -> Tensor:
     return made
 
 
-def norm_is_below(W: Tensor, limit: float) -> bool:
-    """Whether one product shows that ‖W‖₂ ≤ limit, as ‖W‖₂² ≤ ‖WᵀW‖_F; False shows nothing.
+def square_and_bound(W: Tensor) -> tuple[Tensor, float]:
+    """WᵀW, or WWᵀ if that is smaller, and an upper bound of ‖W‖₂² ≤ ‖WᵀW‖_F; nan if W has one.
+
+    Of a stack, the bound is that of all.
 
     Example:
-        >>> norm_is_below(torch.eye(4), 1.5), norm_is_below(torch.eye(4), 1.01)
-        (True, False)
+        >>> A, bound = square_and_bound(torch.eye(4))
+        >>> bool((A == torch.eye(4)).all()), 2.0 < bound < 2.001
+        (True, True)
     """
     N, info = max(W.shape[-2:]), torch.finfo(W.dtype)
     A = gram(W if W.shape[-1] <= W.shape[-2] else W.mT)
     square = float(torch.linalg.vector_norm(A, dim=(-2, -1)).amax())
     # ‖W‖_F² ≤ √N ‖WᵀW‖_F bounds what rounding takes from the latter. An entry whose square
     # underflows takes √tiny at most.
-    return bool((1 + 2 * N**1.5 * info.eps) * square + 2 * N * info.tiny**0.5 <= limit**2)
+    return A, (1 + 2 * N**1.5 * info.eps) * square + 2 * N * info.tiny**0.5
 
 
 def same(a: Tensor, b: Tensor) -> bool:

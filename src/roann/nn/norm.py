@@ -14,12 +14,13 @@ from torch import Tensor
 
 from roann import _checks
 from roann.filters.base import full_precision
-from roann.kernels.products import gram, is_plain, norm_is_below, same, transposed_product
+from roann.kernels.products import gram, is_plain, same, square_and_bound, transposed_product
 from roann.kernels.watch import applied, is_dual, without_autocast
 from roann.theorem import schatten, schatten_and_power
 
 CAP = 10.0  # of "auto"
 MARGIN = 0.9  # "auto" stays this far within the hypothesis
+SAFE = 1e10  # WᵀW between this and its inverse has nothing that over- or underflowed and counts
 
 
 def given_cap(max_norm: object, alpha: float | Tensor, r: float) -> float | None:
@@ -68,10 +69,12 @@ def _capped_at_once(W: Tensor, max_norm: float) -> Tensor | None:
         return None
     now, made = W.detach(), None
     with without_autocast(W):
-        if W.is_cpu and norm_is_below(now.to(full_precision(W.dtype)), max_norm):
+        A, square = square_and_bound(now.to(full_precision(W.dtype)))
+        if square <= max_norm * max_norm:  # which, unlike a power, may overflow
             return W
         if W.dim() == 2:
-            made = applied(_Capped, W, now.clone(), max_norm)
+            given = A if 1 / SAFE < square < SAFE else None
+            made = applied(_Capped, W, now.clone(), max_norm, given)
     return made
 
 
@@ -100,12 +103,11 @@ def _scaled(W: Tensor, bound: Tensor, max_norm: float) -> Tensor:
     return W * scale[..., None, None]
 
 
-def _slope(W: Tensor, bound: Tensor, power: Tensor) -> Tensor:
-    """∂S/∂W. It points along W A^(2^m), and as S is homogeneous, ⟨∂S/∂W, W⟩ = S."""
+def _along(W: Tensor, power: Tensor) -> tuple[Tensor, Tensor]:
+    """W A^(2^m), along which ∂S/∂W points, and its product with W."""
     tall = W.shape[-1] <= W.shape[-2]  # then the power, which is symmetric, is one of WᵀW
     along = transposed_product(W.mT, power) if tall else transposed_product(power, W)
-    length = (along * W).sum((-2, -1)).clamp_min(torch.finfo(W.dtype).tiny)
-    return (bound / length)[..., None, None] * along
+    return along, (along * W).sum((-2, -1)).clamp_min(torch.finfo(W.dtype).tiny)
 
 
 class _Schatten(torch.autograd.Function):
@@ -128,7 +130,9 @@ class _Schatten(torch.autograd.Function):
         with without_autocast(W):
             if torch.is_grad_enabled():  # the way back is differentiated, too
                 bound, power = schatten_and_power(W, gram)
-            return g[..., None, None] * _slope(W, bound, power)
+            along, length = _along(W, power)
+            scale: Tensor = g * bound / length  # S is homogeneous, so ⟨∂S/∂W, W⟩ = S
+            return scale[..., None, None] * along
 
 
 class CapMemo:
@@ -172,14 +176,15 @@ class _Capped(torch.autograd.Function):
     """`capped` as one function that keeps what its gradient needs, so that it can be shared."""
 
     @staticmethod
-    def forward(ctx: Any, W: Tensor, copy: Tensor, max_norm: float) -> Tensor:
+    def forward(ctx: Any, W: Tensor, copy: Tensor, max_norm: float, A: Tensor | None) -> Tensor:
         full, limit = copy.to(full_precision(W.dtype)), _limit(W, max_norm)
-        bound, power = schatten_and_power(full, gram)
-        ctx.W, ctx.copy, ctx.max_norm, ctx.found = W, copy, max_norm, (full, bound, power, limit)
-        return _scaled(full, bound, limit).to(W.dtype)
+        bound, power = schatten_and_power(full, gram, A)
+        scale = limit / max(float(bound), limit)  # exactly 1 below the cap
+        ctx.W, ctx.copy, ctx.max_norm, ctx.found = W, copy, max_norm, (full, power, scale)
+        return (full * scale).to(W.dtype)
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None, None]:
         if torch.is_grad_enabled():  # the way back is differentiated, too
             if not same(ctx.copy, ctx.W):
                 _checks.fail(
@@ -187,10 +192,12 @@ class _Capped(torch.autograd.Function):
                 )
             new = _capped_by_parts(ctx.W, ctx.max_norm)
             (slope,) = torch.autograd.grad(new, ctx.W, g, create_graph=True)
-            return slope, None, None
-        W, bound, power, c = ctx.found
+            return slope, None, None, None
+        W, power, scale = ctx.found
         g = g.to(W.dtype)
-        if float(bound) > c:
+        if scale < 1:
             with without_autocast(W):
-                g = (c / bound) * (g - (g * W).sum() / bound * _slope(W, bound, power))
-        return g.to(ctx.copy.dtype), None, None
+                along, length = _along(W, power)
+                # scale = c / S, and ∂S/∂W = S along / length
+                g = scale * torch.addcmul(g, along, (g * W).sum() / length, value=-1)
+        return g.to(ctx.copy.dtype), None, None, None
