@@ -181,7 +181,7 @@ LINES = {
     "src/roann/lab/models": 3_600,
     "src/roann/lab/engines": 1_150,
     "src/roann/lab": 12_600,
-    "src/roann": 26_150,
+    "src/roann": 26_170,
     "paper": 1_080,
     "benchmarks/scale": 720,
     "benchmarks/real": 870,

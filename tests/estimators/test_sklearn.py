@@ -36,6 +36,13 @@ def small(**options):
     return RoaClassifier(**{"hidden_size": 8, "max_epochs": 15, "random_state": 0} | options)
 
 
+def test_the_answer_for_a_series_does_not_depend_on_the_others():
+    X, y = waves()
+    model = small().fit(X, y)
+    alone = np.concatenate([model.predict_proba(X[i : i + 1]) for i in range(len(X))])
+    np.testing.assert_allclose(alone, model.predict_proba(X), rtol=0, atol=1e-13)
+
+
 def test_in_a_pipeline_and_a_search_with_two_jobs():
     X, y = waves()
     pipeline = make_pipeline(StandardScaler(), small())

@@ -170,14 +170,21 @@ def evaluate(
 
 @torch.no_grad()
 def answers(networks: Sequence[Network], series: Prepared) -> list[Tensor]:
-    """The outputs of each network, (n, outputs), in the order of the series."""
+    """The outputs of each network, (n, outputs), in the order of the series.
+
+    In float64, so that the answer for a series does not depend on which others it is asked with:
+    the size of a batch decides in which order sums are rounded.
+    """
     found = []
     width = networks[0].norm.normalized_shape[0] * int(series.lengths.max())
     batch_size = max(1, min(256, MOST // width))
     for network in networks:
-        network.eval()
-        out = torch.empty(len(series), network.plan.outputs)
+        dtype = (
+            torch.float32 if series.inputs.device.type == "mps" else torch.float64
+        )  # Apple's has none
+        exact = copy.deepcopy(network).to(dtype).eval()
+        out = torch.empty(len(series), network.plan.outputs, dtype=dtype)
         for batch in series.in_order(batch_size):
-            out[batch.rows] = network(batch).cpu()
+            out[batch.rows] = exact(batch.to(dtype)).cpu()
         found.append(out)
     return found

@@ -117,6 +117,11 @@ class Batch:
         """The same series with other inputs."""
         return replace(self, inputs=inputs)
 
+    def to(self, dtype: torch.dtype) -> Batch:
+        """The same series in another precision."""
+        intervals = None if self.intervals is None else self.intervals.to(dtype)
+        return replace(self, inputs=self.inputs.to(dtype), intervals=intervals)
+
     def pack(self, data: Tensor) -> Tensor | PackedSequence:
         """Tensors laid out as `inputs`, for a layer."""
         if self.sizes is None:

@@ -6,12 +6,19 @@ Longest first; of each step only the rows that still move, step after step: row 
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 
 import torch
 from torch import Tensor
+
+
+def _numbers(counts: Sequence[int]) -> Tensor:
+    """A tensor of them, in a tenth of the time that `torch.tensor` takes."""
+    return torch.frombuffer(array("q", counts), dtype=torch.int64)
 
 
 @dataclass(frozen=True)
@@ -28,28 +35,28 @@ class Ragged:
     @cached_property
     def lengths(self) -> Tensor:
         """The length of each sequence, longest first."""
-        counts = torch.tensor((*self.sizes, 0))
+        counts = _numbers((*self.sizes, 0))
         ending = counts[:-1] - counts[1:]  # after each step
         return torch.arange(1, len(counts)).repeat_interleave(ending).flip(0)
 
     @cached_property
     def _places(self) -> tuple[Tensor, Tensor, Tensor]:
         """(the step of each packed row, its row, where each step begins)."""
-        starts = torch.tensor(self.starts)
-        step = torch.arange(len(self.sizes)).repeat_interleave(torch.tensor(self.sizes))
+        starts = _numbers(self.starts)
+        step = torch.arange(len(self.sizes)).repeat_interleave(_numbers(self.sizes))
         return step, torch.arange(self.starts[-1]) - starts[step], starts
 
     @cached_property
     def before(self) -> Tensor:
         """For every packed row but those of the first step: the row one step before."""
-        counts = torch.tensor(self.sizes)
+        counts = _numbers(self.sizes)
         here = torch.arange(self.sizes[0], self.starts[-1])
         return here - counts[:-1].repeat_interleave(counts[1:])
 
     @cached_property
     def final(self) -> Tensor:
         """The last packed row of each sequence."""
-        return torch.tensor(self.starts)[self.lengths - 1] + torch.arange(self.sizes[0])
+        return _numbers(self.starts)[self.lengths - 1] + torch.arange(self.sizes[0])
 
     @cached_property
     def flipped(self) -> Tensor:
