@@ -179,9 +179,8 @@ def answers(networks: Sequence[Network], series: Prepared) -> list[Tensor]:
     width = networks[0].norm.normalized_shape[0] * int(series.lengths.max())
     batch_size = max(1, min(256, MOST // width))
     for network in networks:
-        dtype = (
-            torch.float32 if series.inputs.device.type == "mps" else torch.float64
-        )  # Apple's has none
+        # Devices of the type "mps" have no float64.
+        dtype = torch.float32 if series.inputs.device.type == "mps" else torch.float64
         exact = copy.deepcopy(network).to(dtype).eval()
         out = torch.empty(len(series), network.plan.outputs, dtype=dtype)
         for batch in series.in_order(batch_size):

@@ -20,7 +20,7 @@ from roann.theorem import schatten, schatten_and_power
 
 CAP = 10.0  # of "auto"
 MARGIN = 0.9  # "auto" stays this far within the hypothesis
-SAFE = 1e10  # WᵀW between this and its inverse has nothing that over- or underflowed and counts
+SAFE = 1e10  # between 1 / SAFE and SAFE, WᵀW has no over- or underflow that matters
 
 
 def given_cap(max_norm: object, alpha: float | Tensor, r: float) -> float | None:
