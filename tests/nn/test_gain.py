@@ -142,6 +142,19 @@ def test_on_still_planes_the_mean_of_a_rectifier_adds_up(driven):
     assert spread_of(own) < 3
 
 
+@pytest.mark.parametrize("gain", [0.01, 1.0, 100.0])
+def test_no_gain_gives_mean_and_noise_of_a_still_plane_one_size(gain):
+    """Without W, what sequences share grows √T times faster than what they differ in."""
+    ratios = []
+    for T in (100, 10_000):
+        rnn = RoaRNN(2, 32, horizon=T, filter="still", gain=gain, generator=gen())
+        with torch.no_grad():
+            rnn.weight_hh_l0.zero_()
+        x = rnn(2 * torch.rand(T, 64, 2, generator=gen(7)) - 1, last_only=True)[1][0].detach()
+        ratios.append(rms(x.mean(0)) / rms(x - x.mean(0)))
+    assert ratios[1] / ratios[0] == pytest.approx(10, rel=0.25)
+
+
 def test_relative_gradients_keep_their_size_at_any_horizon(driven):
     """∂ log ‖x_T‖² / ∂p for each of W_i, W and b."""
     for sizes in zip(*(gradients for _, _, gradients in driven), strict=True):
