@@ -46,18 +46,19 @@ def gain_for(alpha: float | Tensor, features: int) -> Tensor:
     return torch.where((a > 0) & (a < 1), found, torch.ones_like(found))
 
 
-def steady_gain(hidden_size: int, horizon: float) -> Tensor:
-    r"""γ of every neuron of a layer with the filter "broad" and ρ = 1.
+def steady_gain(hidden_size: int, horizon: float, rho: float = 1.0) -> Tensor:
+    r"""γ of every neuron of a layer with the filter "broad", one per plane.
 
-    .. math:: \gamma_j = \alpha^{-1/2} \max(1, r_j \sqrt\alpha)^{-1/2}, \quad
-        r_j = \min(1 / \alpha, 2 / \theta_j)
+    .. math:: \gamma_j = \alpha^{-1/2} \max(1, r_j / \sqrt{T})^{-1/2}, \quad
+        r_j = \min(T, 2 / \theta_j)
 
-    The geometric mean of what noise asks for, α^(−1/2), and a mean that adds up for r steps does,
-    1 / (α r). Estimators take it.
+    The geometric mean of what noise asks for, α^(−1/2), and a mean that adds up for r of T steps
+    does. Estimators take it.
 
     Args:
         hidden_size: N.
-        horizon: 1 / α.
+        horizon: T.
+        rho: ρ; α = ρ / T.
 
     Shape: (N,), in float64.
 
@@ -65,13 +66,12 @@ def steady_gain(hidden_size: int, horizon: float) -> Tensor:
         >>> steady_gain(16, 400.0)[[0, 15]]
         tensor([ 4.4721, 20.0000], dtype=torch.float64)
     """
-    alpha = 1 / horizon
     O = make({"name": "broad", "horizon": horizon}, hidden_size, dtype=torch.float64)
     theta = torch.zeros(hidden_size, dtype=torch.float64)
     turning = O.get_buffer("angle").repeat_interleave(2)
     theta[: len(turning)] = turning
-    r = 1 / torch.clamp_min(theta / 2, alpha)
-    gain: Tensor = alpha**-0.5 * (r * alpha**0.5).clamp_min(1).rsqrt()
+    r = 1 / torch.clamp_min(theta / 2, 1 / horizon)
+    gain: Tensor = (rho / horizon) ** -0.5 * (r * (1 / horizon) ** 0.5).clamp_min(1).rsqrt()
     return gain
 
 

@@ -15,6 +15,7 @@ from roann.kernels.memory import MEMORIES
 from roann.lab.limits import LENGTH, Fraction, Horizon, Layers, OneOf, Range, Settings, Width, fail
 from roann.lab.models.base import Demand, HeadInit, Model, Row, SequenceSystem, Streams
 from roann.lab.models.depth import layer_sizes
+from roann.nn.gain import steady_gain
 from roann.nn.init import INITS
 
 Rho = Annotated[float, Range(1e-12, 1e12)]
@@ -37,6 +38,8 @@ class RoaConfig(Settings):
     filter: Filter = "broad"  # type of the orthogonal matrix O; a designed spectrum by default.
     # factor on the inputs; from α if not given.
     gain: Annotated[float, Range(1e-6, 1e6)] | None = None
+    # whether planes that turn slowly have less, for "broad" alone; one gain for all if not given.
+    gain_per_plane: bool | None = None
     # how the weights W, W_i and the bias b are drawn; the layer's own if not given.
     init: Init | None = None
     # largest norm of W in every forward pass; 0 for none, the layer's own if not given.
@@ -208,11 +211,17 @@ def _common(config: RoaConfig | EyeRnnConfig | RoaFnnConfig, streams: Streams) -
 def roa(config: RoaConfig, demand: Demand, streams: Streams) -> RoaSystem:
     """A roaRNN for a task, by the recipe: all that is not set is `RoaRNN`'s own default."""
     layers, cap = config.num_layers, config.max_norm
+    horizon = demand.horizon if config.horizon is None else config.horizon
+    gain: float | Tensor | None = config.gain
+    if config.gain_per_plane and horizon is not None:
+        if gain is not None or config.filter != "broad":
+            fail("gain_per_plane", 'no gain, and the filter "broad"', (gain, config.filter))
+        gain = steady_gain(config.hidden_size, horizon, config.rho)
     rnn = RoaRNN(
         demand.input_size, config.hidden_size, layers, **_common(config, streams),
         dropout=config.dropout if layers > 1 else 0.0,
-        rho=config.rho, horizon=demand.horizon if config.horizon is None else config.horizon,
-        filter=config.filter, gain=config.gain, max_norm="auto" if cap is None else cap or None,
+        rho=config.rho, horizon=horizon,
+        filter=config.filter, gain=gain, max_norm="auto" if cap is None else cap or None,
         init=config.init or "balanced",
     )  # fmt: skip
     return RoaSystem(rnn, "zero", config.readout or 0, config.reads or 1)
