@@ -111,6 +111,45 @@ def test_a_solver_has_no_maps_and_is_measured() -> None:
     assert len(trajectory(flow, normal(5, 2))) == 5
 
 
+@pytest.mark.parametrize("reading", ["isometric", "euler"])
+@pytest.mark.parametrize("method", ["dopri5", "rk4"])
+@pytest.mark.parametrize("lead", [(), (3,)])
+def test_the_jacobian_of_a_solver_is_that_of_its_steps(
+    reading: str, method: str, lead: tuple[int, ...]
+) -> None:
+    flow = RoaFlow(
+        2, 4, alpha=0.1, reading=reading, method=method, nonlinearity="tanh", tolerance=1e-10,
+        dtype=DOUBLE, generator=seeded(0),
+    )  # fmt: skip
+    u = normal(6, *lead, 2)
+    path = trajectory(flow, u)
+    J, x, h = path.jacobian(2), path.states[2], 1e-5
+    columns = [
+        (flow.step(x + h * e, u[2]) - flow.step(x - h * e, u[2])) / (2 * h)
+        for e in torch.eye(4, dtype=DOUBLE)
+    ]
+    expected = torch.stack(columns, -1).detach()
+    torch.testing.assert_close(J.to_dense(), expected, rtol=1e-6, atol=1e-8)
+    v = normal(*lead, 4, seed=3)
+    along = (expected @ v.unsqueeze(-1)).squeeze(-1)
+    torch.testing.assert_close(J.matvec(v), along, rtol=1e-6, atol=1e-8)
+    back = (expected.mT @ v.unsqueeze(-1)).squeeze(-1)
+    torch.testing.assert_close(J.matvec_transpose(v), back, rtol=1e-6, atol=1e-8)
+    if lead:
+        torch.testing.assert_close(J.row((1,)).to_dense(), expected[1], rtol=1e-6, atol=1e-8)
+    for spectrum in ("all", "extremes"):
+        words = certify(flow, u, spectrum=spectrum).verdict
+        assert words.startswith("No theorem covers RoaFlow; this is a measurement. Measured [")
+
+
+def test_the_certificate_of_euler_steps_is_about_equal_intervals() -> None:
+    made = {"alpha": 0.01, "max_norm": 1.0, "dtype": DOUBLE, "generator": seeded(0)}
+    euler, exact = RoaEuler(2, 8, **made), RoaODE(2, 8, **made)
+    u = normal(50, 2)
+    assert "for any input at equal intervals, before" in certify(euler, u).verdict
+    assert "for any input, before" in certify(exact, u).verdict
+
+
 def test_a_layer_in_continuous_time_may_be_batch_first() -> None:
     kw = {"alpha": 0.1, "dtype": DOUBLE}
     first = RoaODE(2, 4, batch_first=True, generator=seeded(0), **kw)

@@ -37,6 +37,7 @@ class Certificate:
         layer: which recurrence of the model was measured.
         layers: how many it has.
         max_norm: the cap on ‖W‖ by which the bounds hold for all weights; None without one.
+        covered: the inputs that the bounds are about.
     """
 
     model: str
@@ -48,6 +49,7 @@ class Certificate:
     layer: int = 0
     layers: int = 1
     max_norm: float | None = None
+    covered: str = "any input"
 
     @property
     def log_smallest(self) -> float:
@@ -102,11 +104,11 @@ class Certificate:
             text = "The upper bound holds; for widths that increase the theorem has no lower one."
             return text + self._layer_by_layer()
         what = "every singular value" if b.finite.count is None else "the largest singular value"
-        text = f"The theorem holds: {what} lies in {b.finite} for any input."
+        text = f"The theorem holds: {what} lies in {b.finite} for {self.covered}."
         if self.max_norm is not None:
             text = (
                 f"The theorem holds by construction (max_norm={self.max_norm:g}): {what} lies in "
-                f"{b.finite} for any input, before, during and after training."
+                f"{b.finite} for {self.covered}, before, during and after training."
             )
         if not b.asymptotic.contains(self.log_singular_values, self.slack):
             text += " Some lie below the paper's bound, which holds only as M → ∞."
@@ -211,7 +213,8 @@ def certify(
     name = type(model).__name__
     ours = roa(model, layer)
     cap = None if ours is None else ours.max_norm
-    return Certificate(name, len(path), logs, complete, bounds, slack, layer, layers, cap)
+    covered = getattr(model, "covered", Certificate.covered)
+    return Certificate(name, len(path), logs, complete, bounds, slack, layer, layers, cap, covered)
 
 
 def _every(bounds: Bounds | None) -> int:

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+import torch
 from torch import Tensor
+from torch.autograd import functional
 from torch.func import jacrev, jvp, vjp, vmap
 
 from roann.kernels import reference
@@ -122,3 +124,38 @@ class FunctionJacobian:
     def row(self, index: tuple[int, ...]) -> FunctionJacobian:
         u = None if self.map.u is None else self.map.u[index]
         return FunctionJacobian(FunctionMap(self.map.function, u), self.x[index])
+
+
+@dataclass(frozen=True)
+class GraphMap(FunctionMap):
+    """As `FunctionMap`, for a function that transforms cannot follow, such as a solver."""
+
+    def jacobian(self, x: Tensor) -> GraphJacobian:
+        return GraphJacobian(self, x)
+
+
+@dataclass(frozen=True)
+class GraphJacobian(FunctionJacobian):
+    """The same Jacobian by autograd: one backward pass for each number of x′."""
+
+    def matvec(self, v: Tensor) -> Tensor:
+        with torch.enable_grad():
+            result: Tensor = functional.jvp(self.map, self.x, v)[1]  # type: ignore[no-untyped-call]
+        return result
+
+    def matvec_transpose(self, w: Tensor) -> Tensor:
+        with torch.enable_grad():
+            result: Tensor = functional.vjp(self.map, self.x, w)[1]  # type: ignore[no-untyped-call]
+        return result
+
+    def to_dense(self) -> Tensor:
+        with torch.enable_grad():
+            x = self.x.detach().requires_grad_()
+            y = self.map(x)
+            outputs = y.reshape(-1, y.shape[-1]).sum(0)  # rows do not meet
+            rows = [torch.autograd.grad(out, x, retain_graph=True)[0] for out in outputs]
+        return torch.stack(rows, -2)
+
+    def row(self, index: tuple[int, ...]) -> GraphJacobian:
+        part = super().row(index)
+        return GraphJacobian(part.map, part.x)

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from roann import _checks
-from roann.diagnostics.maps import FunctionMap, Map, RoaMap
+from roann.diagnostics.maps import FunctionMap, GraphMap, Map, RoaMap
 from roann.kernels.activations import Activation
 from roann.kernels.linear import Linear
 from roann.nn.maps import HasRoaMaps, RoaMaps, Scan
@@ -170,7 +170,8 @@ def recurrence(model: object) -> Recurrence:
         size = int(getattr(model, "state_size", 0))
         read = getattr(model, "read", None) or (lambda x: x)
         like = _like(model) if isinstance(model, nn.Module) else None
-        return Recurrence((_function_cell(size, model.step, read),), 1, False, like)
+        kind = FunctionMap if getattr(model, "transformable", True) else GraphMap
+        return Recurrence((_function_cell(size, model.step, read, kind),), 1, False, like)
     return _checks.fail(
         "model",
         "RoaRNN, RoaFNN, their cells, torch.nn's RNN, GRU, LSTM, a list of functions or an object "
@@ -248,9 +249,12 @@ def _like(model: nn.Module) -> Tensor | None:
 
 
 def _function_cell(
-    size: int, step: Callable[[Tensor, Tensor], Tensor], read: Callable[[Tensor], Tensor]
+    size: int,
+    step: Callable[[Tensor, Tensor], Tensor],
+    read: Callable[[Tensor], Tensor],
+    kind: type[FunctionMap] = FunctionMap,
 ) -> Cell:
-    return Cell(size, lambda u: [FunctionMap(step, u_k) for u_k in u], read)
+    return Cell(size, lambda u: [kind(step, u_k) for u_k in u], read)
 
 
 class _Weights(NamedTuple):

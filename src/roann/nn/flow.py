@@ -51,6 +51,7 @@ class RoaFlow(ContinuousModule):
     Reference: Appendix D of the paper.
     """
 
+    transformable: ClassVar[bool] = False  # a solver cannot be followed by `torch.func`
     _defaults: ClassVar[dict[str, object]] = {
         "bias": True, "batch_first": False, "reading": None, "method": None, "tolerance": 1e-6,
     }  # fmt: skip

@@ -229,10 +229,12 @@ class RoaModule(AlphaModule):
         """Where all singular values of ∂x[M]/∂x[0] lie, for any input, after M = `steps` steps.
 
         It needs no data. With `max_norm` it holds for all weights, so throughout training; without,
-        for the weights as they are. A learned ρ is taken as it is. Every recurrence is covered.
+        for the weights as they are. A learned ρ is taken as it is. Every recurrence is covered,
+        that of `RoaEuler` at equal intervals alone.
 
         Args:
-            steps: M; the horizon if not given. Not for a network in depth, which has its own.
+            steps: M; the horizon if not given. Not for a network in depth, which has its own. In
+                continuous time, the time that has passed in units of `dt`.
 
         Example:
             >>> rnn = roann.RoaRNN(2, 64, horizon=1000, max_norm=3.0)

@@ -99,6 +99,7 @@ class RoaEuler(ContinuousModule):
     """
 
     reading = "euler"
+    covered = "any input at equal intervals"  # in the words of a certificate
 
     def _taken(self, s: Tensor, stack: bool) -> tuple[Tensor, Linear]:
         if stack:  # the linear part of these steps is not orthogonal
