@@ -183,8 +183,9 @@ def departures(records: Records) -> Table:
         of = f" of {entry['paper_length']:,}" if "paper_length" in entry else ""
         unit = ended[0].run.config["train"]["unit"] if ended else ""
         length = f"{min(map(_trained, ended)):,}{of} {unit}s" if ended else "–"
-        rows.append([f"`{entry['name']}`", f"{entry['seeds']} of {SEEDS}", length, entry["cut"]])
-    return ("run", "seeds", "trained for", "why"), rows
+        seeds = f"{entry['seeds']} of {SEEDS}"
+        rows.append([f"`{figure}`", f"`{entry['name']}`", seeds, length, entry["cut"]])
+    return ("results", "run", "seeds", "trained for", "why"), rows
 
 
 def cost(records: Records) -> Table:

@@ -328,6 +328,26 @@ def test_all_along_training_the_spectrum_stays_in_the_interval_told_before_it(no
     assert float(norm(rnn.weight_hh_l0)) > 2 * c
 
 
+@pytest.mark.parametrize("part", [0.5, 2])
+@pytest.mark.parametrize("cls", [RoaRNN, RoaODE])
+def test_the_interval_of_a_sequence_that_is_not_as_long_as_the_horizon(cls, part):
+    """It holds where W is far beyond its cap, and is the power M / horizon of that for one."""
+    T = 60
+    steps = int(part * T)
+    rnn = cls(2, 12, rho=0.5, horizon=T, max_norm=2.0, dtype=f64, generator=gen())
+    with torch.no_grad():
+        rnn.weight_hh_l0.mul_(100)
+    told, one = rnn.interval(steps), rnn.interval()
+    certificate = certify(rnn, normal(steps, 2))
+    assert certificate.bounds.finite == told
+    found = certificate.log_singular_values
+    assert told.log_lower <= float(found.min()) <= float(found.max()) <= told.log_upper
+    for end, whole in ((told.log_lower, one.log_lower), (told.log_upper, one.log_upper)):
+        assert end == pytest.approx(part * whole, rel=1e-12)
+    assert one.log_lower == pytest.approx(T * math.log1p(-0.5 / T * 3), rel=1e-12)
+    assert one.log_upper == pytest.approx(T * math.log1p(0.5 / T), rel=1e-12)
+
+
 def test_a_learned_rho_is_certified_for_its_present_value_only():
     rnn = RoaRNN(2, 8, horizon=50, learn_rho=True, max_norm=2.0, dtype=f64, generator=gen())
     certificate = certify(rnn, normal(50, 2))

@@ -139,8 +139,9 @@ class RoaLayer(RoaModule):
         nonlinearity: the name of φ.
         device: where parameters and filter live.
         dtype: their dtype.
-        rho, horizon, alpha, learn_rho, filter, init, max_norm, generator: as in `RoaRNN`, with
+        rho, horizon, alpha, learn_rho, filter, max_norm, generator: as in `RoaRNN`, with
             ρ = 1 by default; the horizon is the number of maps of the network the layer is part of.
+        init: as in `RoaFNN`.
         gain: γ on b, as in `RoaRNN`; 1 by default, because no input enters map after map.
 
     Shape: x (…, N_in) gives (…, N_out).

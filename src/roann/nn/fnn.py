@@ -55,7 +55,8 @@ class RoaFNN(RoaModule):
         gain: γ on b_l, as in `RoaRNN`; 1 by default, because no input enters map after map.
         max_norm: as in `RoaRNN`; none by default, because every map has a W of its own, whose norm
             costs more than its products with a small batch.
-        init, generator, backend, memory: as in `RoaRNN`.
+        init: as in `RoaRNN`, but "balanced" draws b from N(0, 1) here: no input drives the maps.
+        generator, backend, memory: as in `RoaRNN`.
 
     Shape: x (…, N_0) gives (…, N_L).
 
@@ -149,7 +150,7 @@ class RoaFNN(RoaModule):
             _checks.fail("steps", "None for a network in depth", steps)
         alphas, sigmas = [], []
         for run, (W, alpha) in zip(self.runs, self._maps(), strict=True):
-            rows = torch.as_tensor(alpha).detach().double()
+            rows = torch.as_tensor(alpha, dtype=torch.float64).detach()
             low, high = rows.amin(-1), rows.amax(-1)
             ends = torch.stack([low, high], -1) if rows.dim() else rows.expand(1, 2)
             alphas.append(ends.expand(run.depth, 2))

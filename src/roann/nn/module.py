@@ -249,7 +249,8 @@ class RoaModule(AlphaModule):
             count = _checks.size("steps", math.ceil(maps or 1))
             sigma = self.max_norm or float(schatten(W.detach().to(torch.float64)))
             r = ACTIVATIONS[self.nonlinearity].r
-            found.append(roa_bounds(torch.as_tensor(alpha).detach(), sigma, count, r).finite)
+            rate = torch.as_tensor(alpha, dtype=torch.float64).detach()
+            found.append(roa_bounds(rate, sigma, count, r).finite)
         if not found:
             _checks.fail("interval", "a layer that a theorem covers", type(self).__name__)
         return Interval(min(i.log_lower for i in found), max(i.log_upper for i in found))

@@ -68,8 +68,8 @@ class RoaRNN(RoaModule):
         gain: γ: a number, a tensor (N,) with one per neuron, or None for α^(−1/2), with
             which an input leaves a visible trace at any horizon, with relu: see `roann.nn.gain`.
         max_norm: c of a cap ‖W‖₂ ≤ c that holds in every forward pass, so that the theorem holds
-            throughout training: see `interval`. "auto" is 10, or less at short horizons; None is
-            no cap.
+            throughout training: see `interval`. "auto" is 10, or less at short horizons, and none
+            where α is 0 or 1; None is no cap.
         generator: where all randomness of construction comes from.
         backend: "auto", or one of "reference", "fused", "native".
         memory: what backward is given: "store", "checkpoint" (O(√T)), "reversible" (O(1)).
