@@ -117,7 +117,8 @@ def recorded(folder: Path = ROOT / "results" / "bench") -> str:
         record = json.loads(path.read_text(encoding="utf-8"))
         about = record["about"]
         cpu, isa = about["machine"]["cpu"], about["machine"]["isa"]
-        found.append(f"Before: commit {about['before']}. {cpu}, {isa}.\n\n{table(record)}\n")
+        revisions = f"Before: commit {about['before']}; after: commit {about['machine']['commit']}"
+        found.append(f"{revisions}. {cpu}, {isa}.\n\n{table(record)}\n")
     return "\n".join(found)
 
 

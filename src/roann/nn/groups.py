@@ -30,7 +30,8 @@ def parameter_groups(model: nn.Module, lr: float) -> list[dict[str, Any]]:
     The logits of a learned α come without weight decay, which would draw α towards 1/2.
 
     Args:
-        model: any module; `RoaFNN` and `RoaLayer` in it are found by themselves.
+        model: any module; `RoaFNN` and `RoaLayer` in it are found by themselves. What `Roa` wraps
+            has the rate η.
         lr: η, for SGD. Adam needs no such groups.
 
     Returns: what a `torch.optim` optimiser takes in place of `model.parameters()`.
