@@ -18,6 +18,7 @@ from roann.lab.report import Arm
 
 _RATE = re.compile(r"(\w+)-(\d+)-lr-([\d.]+)")
 _CAP = re.compile(r"(.+?)(?:-\d+)?-(?:cap-([\d.]+)|no-cap)")
+SIZES = ("34k", "69k", "270k-as-the-others", "270k-lower-rate", "270k")  # of psMNIST
 SPECTRA = ("still", "slow", "spread", "broad", "qr")
 
 
@@ -105,6 +106,29 @@ def caps(arms: Mapping[str, Arm]) -> Figure:
     return figure
 
 
+@drawn
+def epochs(arms: Mapping[str, Arm]) -> Figure:
+    """Accuracy on the validation images and training loss of every first run of psMNIST."""
+    runs = {size: arms[f"psmnist-{size}"].runs[0] for size in SIZES}
+    figure, grid = panels(["validation", "training"], width=4.2)
+    for size, look in looks(runs).items():
+        run = runs[size]
+        seen = [line for line in run.of_kind("eval") if line["set"] == "validation"]
+        train, every = run.of_kind("train"), seen[0]["step"]
+        label = f"{run.result['parameters'] / 1000:.0f}k, rate {run.config['train']['lr']:g}"
+        label += f", ρ = {run.config['model']['rho']:g}"
+        errors = [1 - line["accuracy"] for line in seen]
+        grid[0].plot([line["epoch"] for line in seen], errors, label=label, **look.line(9))
+        x = [line["step"] / every for line in train]
+        grid[1].plot(x, [line["loss"] for line in train], **look.line(9))
+    for axes, what in zip(grid, ("error rate", "loss, with smoothed labels"), strict=True):
+        axes.set_xlabel("epoch")
+        axes.set_ylabel(what)
+        log_axis(axes, "y")
+    legend(grid[0])
+    return figure
+
+
 def annuli(N: int = 96, horizon: int = 30) -> Figure:
     """Eigenvalues of a step's Jacobian with each spectrum, and with the paper's random filter."""
     found = {}
@@ -121,5 +145,6 @@ def pictures(found: Mapping[str, Mapping[str, Arm]]) -> dict[str, Figure]:
     return {
         "recipe-rates.svg": rates({**found["recipe-rates"], **found["recipe-moon"]}),
         "recipe-cap.svg": caps(found["recipe-cap"]),
+        "recipe-psmnist.svg": epochs(found["recipe"]),
         "annuli.svg": annuli(),
     }

@@ -182,7 +182,7 @@ LINES = {
     "src/roann/lab/engines": 1_150,
     "src/roann/lab": 12_600,
     "src/roann": 26_240,
-    "paper": 1_080,
+    "paper": 1_105,
     "benchmarks/scale": 720,
     "benchmarks/real": 870,
     "benchmarks": 3_060,

@@ -58,6 +58,21 @@ def test_caps_draws_every_seed_and_their_median():
     ]  # fmt: skip
 
 
+def test_epochs_draws_what_chose_the_epoch_and_the_loss():
+    figure = figures.epochs(collect.read_records(ROOT / "results")["recipe"])
+    errors, losses = (axes.get_lines() for axes in figure.axes)
+    assert [str(line.get_label()) for line in errors] == [
+        "34k, rate 0.03, ρ = 0.3",
+        "67k, rate 0.03, ρ = 0.3",
+        "267k, rate 0.03, ρ = 0.3",
+        "267k, rate 0.01, ρ = 0.3",
+        "267k, rate 0.01, ρ = 1",
+    ]
+    assert list(errors[4].get_xdata()) == list(range(1, 21))
+    assert min(errors[4].get_ydata()) == pytest.approx(1 - 0.9856)
+    assert list(losses[4].get_ydata())[-1] == pytest.approx(0.5206426)
+
+
 def test_annuli_lie_within_weyls_distance_of_the_designed_spectrum():
     dots = {
         axes.get_title(loc="left"): axes.get_lines()[0].get_xydata()
