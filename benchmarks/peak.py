@@ -36,14 +36,19 @@ def library() -> ctypes.CDLL | None:
     return found
 
 
+@functools.cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    """The threads that all races share."""
+    return ThreadPoolExecutor(threads)
+
+
 def peak(threads: int, rounds: int = ROUNDS) -> tuple[Callable[[], object], int] | None:
     """A call on so many threads at once, and its number of operations; None without a compiler."""
     found = library()
     if found is None:
         return None
-    pool = ThreadPoolExecutor(threads)
 
     def run() -> list[float]:
-        return list(pool.map(found.roann_peak, [rounds] * threads))
+        return list(_pool(threads).map(found.roann_peak, [rounds] * threads))
 
     return run, threads * rounds * found.roann_peak_operations()
