@@ -108,7 +108,7 @@ def caps(arms: Mapping[str, Arm]) -> Figure:
 
 @drawn
 def epochs(arms: Mapping[str, Arm]) -> Figure:
-    """Accuracy on the validation images and training loss of every first run of psMNIST."""
+    """Error rate on the validation images, and training loss, of networks on psMNIST."""
     runs = {size: arms[f"psmnist-{size}"].runs[0] for size in SIZES}
     figure, grid = panels(["validation", "training"], width=4.2)
     for size, look in looks(runs).items():

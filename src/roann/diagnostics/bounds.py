@@ -20,7 +20,7 @@ def bounds_of(model: object, maps: int | None = None, *, layer: int = 0) -> Boun
 
     Args:
         model: `RoaRNN`, `RoaRNNCell`, `RoaFNN`, `RoaLayer`, or `RoaODE` and `RoaEuler` at
-            equal intervals.
+            intervals of `dt`.
         maps: M, the number of steps, for a recurrent model.
         layer: which recurrence of a model of several, counted as in h_n.
 

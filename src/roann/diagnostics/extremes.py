@@ -40,7 +40,7 @@ from torch.func import vmap
 
 from roann import _checks
 from roann.diagnostics.jacobian import Trajectory
-from roann.diagnostics.maps import Jacobian
+from roann.diagnostics.maps import GraphJacobian, Jacobian
 from roann.diagnostics.spectrum import EPS
 
 CHUNK = 64  # rows of a Jacobian made at once: more do not fit in a cache
@@ -226,8 +226,10 @@ def _undone(J: Jacobian, v: Tensor) -> _Undone | None:
     if len(made) > MADE:
         _checks.fail("path", f"steps that compute at most {MADE} new numbers", f"{len(made)}")
     units = v.new_zeros(len(made), len(v)).scatter_(1, made.unsqueeze(1), 1.0)
-    # A vmap of no rows fails.
-    rows: Tensor = vmap(J.matvec_transpose, chunk_size=CHUNK)(units) if len(made) else units
+    if isinstance(J, GraphJacobian) or not len(made):  # a vmap of no rows fails
+        rows = torch.stack([J.matvec_transpose(e) for e in units]) if len(made) else units
+    else:
+        rows = vmap(J.matvec_transpose, chunk_size=CHUNK)(units)
     LU, pivots, info = torch.linalg.lu_factor_ex(rows[:, lost])
     if int(info) > 0:
         return None

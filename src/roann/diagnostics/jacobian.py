@@ -89,7 +89,7 @@ def step_jacobian(model: Any, x: Tensor, u: Tensor | None = None, *, layer: int 
     .. math:: \frac{\partial x_{l+1}}{\partial x_l}
               = \alpha\, \mathrm{diag}(\phi'(y_l))\, W_l + (1-\alpha)\, O_l
 
-    in closed form for our layers, by `torch.func` for other systems.
+    in closed form for our layers, by `torch.func` for other systems, by autograd for solvers.
 
     Args:
         model: as in `trajectory`.

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
 from torch import Tensor
-from torch.autograd import functional
 from torch.func import jacrev, jvp, vjp, vmap
 
 from roann.kernels import reference
@@ -139,23 +139,43 @@ class GraphJacobian(FunctionJacobian):
     """The same Jacobian by autograd: one backward pass for each number of x′."""
 
     def matvec(self, v: Tensor) -> Tensor:
-        with torch.enable_grad():
-            result: Tensor = functional.jvp(self.map, self.x, v)[1]  # type: ignore[no-untyped-call]
-        return result
+        # Jᵀw is linear in w, so that its own gradient along w is J v.
+        with _graph():
+            x, y = self._ends()
+            w = torch.zeros_like(y).requires_grad_()
+            (back,) = torch.autograd.grad(y, x, w, create_graph=True, materialize_grads=True)
+            if not back.requires_grad:
+                return torch.zeros_like(y)
+            (found,) = torch.autograd.grad(back, w, v.clone(), materialize_grads=True)
+        return found
 
     def matvec_transpose(self, w: Tensor) -> Tensor:
-        with torch.enable_grad():
-            result: Tensor = functional.vjp(self.map, self.x, w)[1]  # type: ignore[no-untyped-call]
-        return result
+        with _graph():
+            x, y = self._ends()
+            (found,) = torch.autograd.grad(y, x, w.clone(), materialize_grads=True)
+        return found
 
     def to_dense(self) -> Tensor:
-        with torch.enable_grad():
-            x = self.x.detach().requires_grad_()
-            y = self.map(x)
+        with _graph():
+            x, y = self._ends()
             outputs = y.reshape(-1, y.shape[-1]).sum(0)  # rows do not meet
-            rows = [torch.autograd.grad(out, x, retain_graph=True)[0] for out in outputs]
+            kept = {"retain_graph": True, "materialize_grads": True}
+            rows = [torch.autograd.grad(out, x, **kept)[0] for out in outputs]  # type: ignore[call-overload]
         return torch.stack(rows, -2)
 
     def row(self, index: tuple[int, ...]) -> GraphJacobian:
         part = super().row(index)
         return GraphJacobian(part.map, part.x)
+
+    def _ends(self) -> tuple[Tensor, Tensor]:
+        """x, and x′ with its graph, which is there even where x′ does not depend on x."""
+        x = self.x.detach().clone().requires_grad_()
+        u = None if self.map.u is None else self.map.u.detach().clone()
+        return x, FunctionMap(self.map.function, u)(x) + 0 * x.sum(-1, keepdim=True)
+
+
+@contextmanager
+def _graph() -> Iterator[None]:
+    """Autograd, whatever mode surrounds it."""
+    with torch.inference_mode(False), torch.enable_grad():
+        yield

@@ -23,7 +23,10 @@ from roann.nn.maps import HasRoaMaps, RoaMaps, Scan
 
 @runtime_checkable
 class Steppable(Protocol):
-    """Anything that can step. It may also offer `state_size`, `initial_state(B)` and `read(x)`."""
+    """Anything that can step. It may also offer `state_size`, `initial_state(B)` and `read(x)`.
+
+    `transformable = False` says that `torch.func` cannot follow a step, such as one of `RoaFlow`.
+    """
 
     def step(self, x: Tensor, u: Tensor) -> Tensor:
         """The next flat state (…, S) from x (…, S) and u (…, I)."""

@@ -31,6 +31,7 @@ class ContinuousModule(RoaModule):
     filter_l0: Filter
     reading: str
     method: str | None = None
+    covered = "any input at intervals of dt"  # in the words of a certificate
     _defaults: ClassVar[dict[str, object]] = {
         "bias": True, "batch_first": False, "backend": "auto", "memory": "store",
     }  # fmt: skip

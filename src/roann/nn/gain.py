@@ -52,8 +52,8 @@ def steady_gain(hidden_size: int, horizon: float, rho: float = 1.0) -> Tensor:
     .. math:: \gamma_j = \alpha^{-1/2} \max(1, r_j / \sqrt{T})^{-1/2}, \quad
         r_j = \min(T, 2 / \theta_j)
 
-    The geometric mean of what noise asks for, α^(−1/2), and a mean that adds up for r of T steps
-    does. Estimators take it.
+    At ρ = 1 this is the geometric mean of α^(−1/2), which noise asks for, and 1 / (α r), which a
+    mean asks for that adds up over r of T steps. Estimators take it.
 
     Args:
         hidden_size: N.

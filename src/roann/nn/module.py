@@ -230,11 +230,10 @@ class RoaModule(AlphaModule):
 
         It needs no data. With `max_norm` it holds for all weights, so throughout training; without,
         for the weights as they are. A learned ρ is taken as it is. Every recurrence is covered,
-        that of `RoaEuler` at equal intervals alone.
+        in continuous time at intervals of `dt`.
 
         Args:
-            steps: M; the horizon if not given. Not for a network in depth, which has its own. In
-                continuous time, the time that has passed in units of `dt`.
+            steps: M; the horizon if not given. Not for a network in depth, which has its own.
 
         Example:
             >>> rnn = roann.RoaRNN(2, 64, horizon=1000, max_norm=3.0)

@@ -76,7 +76,7 @@ class RoaEuler(ContinuousModule):
 
     Each input is held since the one before it. Without time stamps every step takes Δt = `dt`, and
     the layer is `RoaRNN` with one layer, whose parameters it shares name by name. A step of another
-    length is not isometric, so the theorem holds for equal intervals alone: Note [Two readings of
+    length is not isometric, so the theorem holds for intervals of `dt` alone: Note [Two readings of
     unequal intervals] in `roann.nn.readings`. `RoaODE` keeps it under any sampling.
 
     Args:
@@ -99,7 +99,6 @@ class RoaEuler(ContinuousModule):
     """
 
     reading = "euler"
-    covered = "any input at equal intervals"  # in the words of a certificate
 
     def _taken(self, s: Tensor, stack: bool) -> tuple[Tensor, Linear]:
         if stack:  # the linear part of these steps is not orthogonal
