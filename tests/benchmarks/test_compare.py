@@ -5,7 +5,11 @@ import json
 from benchmarks import compare
 
 MADE = {
-    "about": {"before": "abc", "rounds": 2, "machine": {"cpu": "A processor", "isa": "avx2"}},
+    "about": {
+        "before": "abc",
+        "rounds": 2,
+        "machine": {"cpu": "A processor", "isa": "avx2", "commit": "def"},
+    },
     "microseconds": {
         "before": {"cell": 10.0, "scan": 2000.0},
         "after": {"cell": 12.5, "scan": 1000.0},
@@ -22,7 +26,7 @@ def test_records_are_found_in_a_folder(tmp_path):
     assert compare.recorded(tmp_path) == ""
     (tmp_path / "compare-abc.json").write_text(json.dumps(MADE))
     text = compare.recorded(tmp_path)
-    assert text.startswith("Before: commit abc. A processor, avx2.\n\n| case |")
+    assert text.startswith("Before: commit abc; after: commit def. A processor, avx2.\n\n| case |")
     assert "| cell | 10.0 | 12.5 | 1.25 |" in text
 
 
