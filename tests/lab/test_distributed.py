@@ -16,9 +16,12 @@ from tiny_runs import assert_same, experiment, has_checkpoint, lines, until, wor
 
 from roann.lab.checkpoint import committed, step_of
 from roann.lab.cli import main
-from roann.lab.config import parse, to_toml
+from roann.lab.config import Train, parse, to_toml
 from roann.lab.distributed import Ranks
 from roann.lab.run import CHECKPOINTS, LOG, RESULT, build
+from roann.lab.run_context import RunContext
+from roann.lab.stop import InterruptedRun, Stop
+from roann.lab.train import State
 
 SMALL = {"length": 12, "eval_every": 4, "checkpoint_every": 3, "log_every": 1}
 LONG = {"length": 100_000, "checkpoint_every": 20, "eval_every": 100_000, "log_every": 20}
@@ -191,6 +194,24 @@ def test_a_run_goes_on_with_another_number_of_processes(tmp_path):
     for one, two in zip(*([r for r in lines(tmp_path / name) if r["kind"] == "eval"]
                           for name in ("one", "two")), strict=True):  # fmt: skip
         assert two["cross_entropy"] == pytest.approx(one["cross_entropy"], rel=1e-3)
+
+
+class Interrupted(Ranks):
+    """One process that gets SIGTERM while it agrees with the others, which have heard nothing."""
+
+    def most(self, *values: int) -> list[int]:
+        agreed = super().most(*values)
+        os.kill(os.getpid(), signal.SIGTERM)
+        return agreed
+
+
+def test_a_signal_that_comes_while_processes_agree_is_heard_the_next_time():
+    stop, none = Stop(), None
+    context = RunContext(none, Train(), "", none, none, none, stop, none, Interrupted())
+    with stop.listening():
+        context.pause(State())  # all go on together
+        with pytest.raises(InterruptedRun, match="SIGTERM"):
+            context.pause(State())
 
 
 def disturbed(file: Path, folder: Path, number: int, kills: int, *words: object) -> None:
