@@ -17,7 +17,7 @@ from roann.lab.distributed import ALONE, Ranks
 from roann.lab.models import Model
 from roann.lab.progress import Progress
 from roann.lab.records import Sink
-from roann.lab.stop import InterruptedRun, Stop, UnfinishedRun
+from roann.lab.stop import Stop, UnfinishedRun
 from roann.lab.train import DivergedError, State
 
 CHECKPOINTS, BEST = "checkpoints", "best"
@@ -53,8 +53,10 @@ class RunContext:
         due = late or bool(every and state.step and state.step % every == 0)
         # A signal to any process stops all of them; the clock is that of rank 0.
         asked, save = self.ranks.most(self.stop.asked(), due and self.ranks.leads)
-        if asked:  # a signal that came meanwhile is for the next time, when all hear of it
-            raise InterruptedRun(asked)
+        if asked:
+            self.stop.number = asked
+        if asked or self.ranks.world == 1:  # else a signal that came meanwhile waits until all know
+            self.poll()
         if save:
             self.save(state)
 
