@@ -212,9 +212,8 @@ def certify(
     layers = 1 if feed_forward(model) is not None else len(recurrence(model).cells)
     name = type(model).__name__
     ours = roa(model, layer)
-    cap = None if ours is None else ours.max_norm
-    covered = getattr(model, "covered", Certificate.covered)
-    return Certificate(name, len(path), logs, complete, bounds, slack, layer, layers, cap, covered)
+    told = () if ours is None else (ours.max_norm, ours.covered)
+    return Certificate(name, len(path), logs, complete, bounds, slack, layer, layers, *told)
 
 
 def _every(bounds: Bounds | None) -> int:

@@ -48,6 +48,7 @@ class Roa(NamedTuple):
     phi: Activation
     widths: tuple[int, ...] | None  # in depth
     max_norm: float | None  # a cap that holds for the weights in every forward pass
+    covered: str  # the inputs they speak of, in words
 
 
 @dataclass(frozen=True)
@@ -208,13 +209,13 @@ def roa(model: object, layer: int = 0) -> Roa | None:
     if told.recurrent:
         within(layer, told.scans)
         scan = told.scans[layer]
-        return Roa((scan.W,), scan.alpha, scan.phi, None, told.max_norm)
+        return Roa((scan.W,), scan.alpha, scan.phi, None, told.max_norm, told.covered)
     first, weights = told.scans[0], tuple(scan.W for scan in told.scans)
     widths = (weights[0].shape[-1], *(W.shape[-2] for W in weights for _ in W))
     alpha = first.alpha
     if isinstance(alpha, Tensor) and alpha.dim() == 2:  # a row for each map
         alpha = torch.cat([cast(Tensor, scan.alpha) for scan in told.scans])
-    return Roa(weights, alpha, first.phi, widths, told.max_norm)
+    return Roa(weights, alpha, first.phi, widths, told.max_norm, told.covered)
 
 
 def _told(model: object) -> RoaMaps | None:

@@ -31,7 +31,6 @@ class ContinuousModule(RoaModule):
     filter_l0: Filter
     reading: str
     method: str | None = None
-    covered = "any input at intervals of dt"  # in the words of a certificate
     _defaults: ClassVar[dict[str, object]] = {
         "bias": True, "batch_first": False, "backend": "auto", "memory": "store",
     }  # fmt: skip
@@ -108,7 +107,8 @@ class ContinuousModule(RoaModule):
 
     def roa_maps(self) -> RoaMaps:
         """The maps as they stand without time stamps; for intervals see `roann.nn.readings`."""
-        return super().roa_maps()._replace(batch_first=self.batch_first)
+        covered = "any input at intervals of dt"
+        return super().roa_maps()._replace(batch_first=self.batch_first, covered=covered)
 
     def _weight_settings(self) -> dict[str, Any]:
         names = ("dt", "reading", "method")

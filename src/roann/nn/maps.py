@@ -29,6 +29,7 @@ class RoaMaps(NamedTuple):
     batch_first: bool = False  # whether the inputs are (B, T, …)
     stacked: bool = False  # whether a first state hx has a leading entry for each scan
     max_norm: float | None = None  # c, if α is fixed and ‖W‖ ≤ c in every forward pass
+    covered: str = "any input"  # what the bounds are about, in the words of a certificate
 
     @property
     def recurrent(self) -> bool:
